@@ -66,17 +66,21 @@ func (p Path) Goodput() float64 {
 	return float64(p.LinkMbps) * 1e6 * float64(p.Payload) / float64(wire)
 }
 
-// SetPercent fills in LineRatePercent and PossiblePercent from the result's own link, MSS, family and VLAN; both stay
-// null where the link speed is unknown. A test in both directions counts by its weaker one, since each has the whole link
-// on full duplex. What is possible is capped at 100: published rates are rounded.
-func (r *Result) SetPercent() {
+// SetPercent fills in LineRatePercent and PossiblePercent from what the link carried in each direction (the test's own
+// rates, or the port's totals where tests shared it) and the result's own link, MSS, family and VLAN; both stay null where
+// the link speed is unknown. A test in both directions counts by the weaker one, since each has the whole link on full
+// duplex. What is possible is capped at 100: link speeds and clocks are not exact.
+func (r *Result) SetPercent(rxBPS, txBPS float64) {
 	r.LineRatePercent, r.PossiblePercent = nil, nil
 	if r.LinkMbps == nil || *r.LinkMbps <= 0 {
 		return
 	}
-	bps := r.BPS
-	if r.Direction == Both && r.RXBPS != nil && r.TXBPS != nil {
-		bps = math.Min(*r.RXBPS, *r.TXBPS)
+	bps := rxBPS
+	switch r.Direction {
+	case TX:
+		bps = txBPS
+	case Both:
+		bps = math.Min(rxBPS, txBPS)
 	}
 	r.LineRatePercent = new(100 * bps / (float64(*r.LinkMbps) * 1e6))
 

@@ -30,8 +30,8 @@ func TestGoodput(t *testing.T) {
 }
 
 func TestSetPercent(t *testing.T) {
-	r := Result{Family: 4, Protocol: TCP, Direction: RX, BPS: 2.35e9, LinkMbps: new(2500), MSS: new(1448), Timestamps: true}
-	r.SetPercent()
+	r := Result{Family: 4, Protocol: TCP, Direction: RX, LinkMbps: new(2500), MSS: new(1448), Timestamps: true}
+	r.SetPercent(2.35e9, 0)
 	if got := *r.LineRatePercent; math.Abs(got-94.0) > 0.01 {
 		t.Errorf("line rate %.2f %%, want 94.0", got)
 	}
@@ -39,20 +39,20 @@ func TestSetPercent(t *testing.T) {
 		t.Errorf("possible %.2f %%, want 99.84", got)
 	}
 
-	r = Result{Family: 4, Protocol: TCP, Direction: Both, BPS: 3e9, RXBPS: new(2e9), TXBPS: new(1e9), LinkMbps: new(2500), MSS: new(1448), Timestamps: true}
-	r.SetPercent()
+	r = Result{Family: 4, Protocol: TCP, Direction: Both, LinkMbps: new(2500), MSS: new(1448), Timestamps: true}
+	r.SetPercent(2e9, 1e9)
 	if got := *r.LineRatePercent; got != 40 {
 		t.Errorf("both: line rate %.2f %%, want that of the weaker direction, 40", got)
 	}
 
-	r = Result{Family: 6, Protocol: TCP, BPS: 2.5e9, LinkMbps: new(2500), MSS: new(8928), Timestamps: true}
-	r.SetPercent()
+	r = Result{Family: 6, Protocol: TCP, Direction: TX, LinkMbps: new(2500), MSS: new(8928), Timestamps: true}
+	r.SetPercent(0, 2.5e9)
 	if got := *r.PossiblePercent; got != 100 {
 		t.Errorf("possible %.2f %%, want the cap of 100", got)
 	}
 
-	r = Result{Family: 4, Protocol: TCP, BPS: 2.5e9, MSS: new(1448), LineRatePercent: new(5.0)}
-	r.SetPercent()
+	r = Result{Family: 4, Protocol: TCP, Direction: RX, MSS: new(1448), LineRatePercent: new(5.0)}
+	r.SetPercent(2.5e9, 0)
 	if r.LineRatePercent != nil || r.PossiblePercent != nil {
 		t.Error("percent without a link speed: want null")
 	}
