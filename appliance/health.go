@@ -38,4 +38,5 @@ type Fault struct {
 	Task  string    `json:"task"`
 	Title string    `json:"title"`
 	Since time.Time `json:"since"`
+	Down  bool      `json:"-"` // the supervisor says so: the task failed and is started again
 }

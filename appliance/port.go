@@ -3,6 +3,8 @@ package appliance
 import (
 	"net/netip"
 	"slices"
+	"strconv"
+	"time"
 )
 
 // Link states of a Port.
@@ -37,6 +39,7 @@ type Port struct {
 	Test      bool   `json:"test"`   // selected by [ports] select
 
 	Addresses       []string `json:"addresses"`        // CIDR, IPv6 link-local last
+	Gateway         string   `json:"gateway"`          // of its default route, IPv4 first; "" where there is none
 	SupportedModes  []string `json:"supported_modes"`  // as ethtool names them: 2500baseT/Full
 	AdvertisedModes []string `json:"advertised_modes"` //
 	PeerModes       []string `json:"peer_modes"`       // empty: the driver does not say
@@ -52,6 +55,8 @@ type Port struct {
 	Index  int    `json:"-"` // ifindex; another one is another port, though the name be the same
 	Bridge bool   `json:"-"` // Master is a bridge
 	VLANs  []VLAN `json:"-"` // tagged interfaces on top of this port
+
+	Since time.Time `json:"-"` // when the link or the presence of an address last changed; Apply keeps it
 }
 
 // VLAN is a tagged interface on a port.
@@ -97,6 +102,17 @@ func (p Port) Label() string {
 		return p.Role
 	}
 	return p.Name
+}
+
+// Speed is the link's speed as it is spoken of: "2.5G", "100M"; "" where it is unknown.
+func (p Port) Speed() string {
+	if p.SpeedMbps == nil || *p.SpeedMbps <= 0 {
+		return ""
+	}
+	if mbps := *p.SpeedMbps; mbps < 1000 {
+		return strconv.Itoa(mbps) + "M"
+	}
+	return strconv.FormatFloat(float64(*p.SpeedMbps)/1000, 'f', -1, 64) + "G"
 }
 
 // Address is the address to type into a client: IPv4 first, then global IPv6, then IPv6 link-local, without prefix
