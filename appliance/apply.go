@@ -58,6 +58,8 @@ func Apply(s State, e Event) State {
 		cancel(&s, e.ID)
 	case TestStarted:
 		applyStarted(&s, e.Test)
+	case ClientsWaiting:
+		applyWaiting(&s, e)
 	case TestProgressed:
 		applyProgress(&s, e)
 	case TestFinished:
@@ -167,13 +169,24 @@ func applyStarted(s *State, t Test) {
 	if p, _, ok := s.PortOf(t.Local); ok {
 		t.Port = p.Name
 	}
-	s.Running = append(slices.Clone(s.Running), &t)
-	if !t.Waiting {
-		wake(s)
-		if !browsing(s.Page) {
-			open(s, PageTest)
-			s.View.Shown = t.ID
+	active := len(s.Active())
+	s.Running = slices.Insert(slices.Clone(s.Running), active, &t)
+	wake(s)
+	if !browsing(s.Page) {
+		open(s, PageTest)
+		s.View.Shown = t.ID
+	}
+}
+
+// applyWaiting puts those who wait behind those who test.
+func applyWaiting(s *State, e ClientsWaiting) {
+	s.Running = slices.Clip(s.Active())
+	for _, t := range e.Tests {
+		t.Waiting = true
+		if p, _, ok := s.PortOf(t.Local); ok {
+			t.Port = p.Name
 		}
+		s.Running = append(s.Running, &t)
 	}
 }
 

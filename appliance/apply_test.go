@@ -174,6 +174,23 @@ func TestStartAsksWhileClientsTest(t *testing.T) {
 	}
 }
 
+func TestWaitingClientsStandBehindTheOthers(t *testing.T) {
+	wait := func(peers ...string) ClientsWaiting {
+		e := ClientsWaiting{At: noon}
+		for _, p := range peers {
+			e.Tests = append(e.Tests, Test{Peer: p, Local: "192.0.2.1"})
+		}
+		return e
+	}
+	s := do(box(), started("1", throughput.Server), wait("192.0.2.8", "192.0.2.9"), started("2", throughput.Server))
+	if len(s.Active()) != 2 || len(s.Waiting()) != 2 || s.Waiting()[0].Peer != "192.0.2.8" || s.Waiting()[0].Port != "eth1" {
+		t.Errorf("%d active, %d waiting", len(s.Active()), len(s.Waiting()))
+	}
+	if s = do(s, wait()); len(s.Running) != 2 {
+		t.Errorf("%d running after nobody waits", len(s.Running))
+	}
+}
+
 func TestNoTargetIsSaid(t *testing.T) {
 	s := do(box(), ConfigLoaded{At: noon, Config: config.Default()}, Ticked{At: at(20)})
 	s = press1(s, Select, Select)

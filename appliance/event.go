@@ -99,10 +99,16 @@ type CancelRequested struct {
 	ID string
 }
 
-// TestStarted says that payload is about to flow, or, Waiting, that a client waits for its turn.
+// TestStarted says that payload is about to flow.
 type TestStarted struct {
 	At   time.Time
 	Test Test
+}
+
+// ClientsWaiting carries all clients that wait for their turn, the oldest first; none says that nobody does any more.
+type ClientsWaiting struct {
+	At    time.Time
+	Tests []Test
 }
 
 // TestProgressed carries the latest figures of a running test.
@@ -155,6 +161,7 @@ func (e ButtonPressed) When() time.Time   { return e.At }
 func (e TestRequested) When() time.Time   { return e.At }
 func (e CancelRequested) When() time.Time { return e.At }
 func (e TestStarted) When() time.Time     { return e.At }
+func (e ClientsWaiting) When() time.Time  { return e.At }
 func (e TestProgressed) When() time.Time  { return e.At }
 func (e TestFinished) When() time.Time    { return e.At }
 func (e TestFailed) When() time.Time      { return e.At }

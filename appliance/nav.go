@@ -112,7 +112,7 @@ func (s State) Items() []Item {
 
 func (s State) menu() []Item {
 	var items []Item
-	if len(s.Running) > 0 {
+	if len(s.Active()) > 0 {
 		items = append(items, Item{"Running test", "", func(s *State) { open(s, PageTest) }})
 	} else {
 		name := "no target"
@@ -170,8 +170,8 @@ func (s State) ShownTest() *Test {
 	if i := s.find(s.View.Shown); i >= 0 {
 		return s.Running[i]
 	}
-	if len(s.Running) > 0 {
-		return s.Running[0]
+	if active := s.Active(); len(active) > 0 {
+		return active[0]
 	}
 	return nil
 }
@@ -240,19 +240,19 @@ func pressList(s *State, k Key) {
 }
 
 func pressRunning(s *State, k Key) {
-	i := s.find(s.ShownTest().ID)
+	i, active := s.find(s.ShownTest().ID), s.Active()
 	switch k {
 	case Select:
-		s.View.Shown = s.Running[i].ID
+		s.View.Shown = active[i].ID
 		s.View.Ask = AskCancel
 	case Down, Right:
-		if i+1 == len(s.Running) {
+		if i+1 == len(active) {
 			goHome(s)
 		} else {
-			s.View.Shown = s.Running[i+1].ID
+			s.View.Shown = active[i+1].ID
 		}
 	case Up:
-		s.View.Shown = s.Running[(i+len(s.Running)-1)%len(s.Running)].ID
+		s.View.Shown = active[(i+len(active)-1)%len(active)].ID
 	case Back, Left:
 		goHome(s)
 	}
@@ -300,7 +300,7 @@ func start(s *State) {
 	switch {
 	case s.Request != nil:
 		open(s, PageTest)
-	case len(s.Running) > 0:
+	case len(s.Active()) > 0:
 		open(s, PageTest)
 		s.View.Ask = AskStart
 	default:

@@ -26,9 +26,9 @@ type State struct {
 	Board         string           `json:"board"` // name of the profile
 	Name          string           `json:"name"`  // of the host
 	UptimeS       float64          `json:"uptime_s"`
-	Clock         string           `json:"clock"` // synced | unsynced
-	Ports         []Port           `json:"ports"` // test ports first, then by label
-	Running       []*Test          `json:"running"`
+	Clock         string           `json:"clock"`   // synced | unsynced
+	Ports         []Port           `json:"ports"`   // test ports first, then by label
+	Running       []*Test          `json:"running"` // those that wait for their turn last
 	Results       []results.Record `json:"results"` // the last ones, newest first, without intervals
 	Findings      []Finding        `json:"findings"`
 	Faults        []Fault          `json:"faults"`
@@ -266,9 +266,21 @@ func (s State) ServesAt(address string) string {
 	return net.JoinHostPort(address, port)
 }
 
+// Active are the tests that run; those in Running behind them wait for their turn.
+func (s State) Active() []*Test {
+	n := slices.IndexFunc(s.Running, func(t *Test) bool { return t.Waiting })
+	if n < 0 {
+		n = len(s.Running)
+	}
+	return s.Running[:n]
+}
+
+// Waiting are the clients that wait for their turn, the oldest first.
+func (s State) Waiting() []*Test { return s.Running[len(s.Active()):] }
+
 // find returns the index of a running test.
 func (s State) find(id string) int {
-	return slices.IndexFunc(s.Running, func(t *Test) bool { return t.ID == id })
+	return slices.IndexFunc(s.Active(), func(t *Test) bool { return t.ID == id })
 }
 
 // sortPorts puts test ports first, then orders by label as a person counts (lan2 before lan10).

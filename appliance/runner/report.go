@@ -44,7 +44,10 @@ type run struct {
 	observed float64 // seconds that rxBits and txBits cover
 }
 
-var _ throughput.Observer = (*Reporter)(nil)
+var (
+	_ throughput.Observer      = (*Reporter)(nil)
+	_ throughput.QueueObserver = (*Reporter)(nil)
+)
 
 // Started tells of a client's test that a server has accepted.
 func (r *Reporter) Started(s throughput.Start) string {
@@ -102,6 +105,18 @@ func (r *Reporter) onPort(me *run) (rx, tx float64) {
 		}
 	}
 	return rx, tx
+}
+
+// Waiting tells who waits for a turn.
+func (r *Reporter) Waiting(list []throughput.Waiter) {
+	now := time.Now()
+	tests := make([]appliance.Test, len(list))
+	for i, w := range list {
+		tests[i] = appliance.Test{
+			Role: throughput.Server, Peer: w.Peer, Local: w.Local, ElapsedS: now.Sub(w.Since).Seconds(),
+		}
+	}
+	r.Hub.Publish(appliance.ClientsWaiting{At: now, Tests: tests})
 }
 
 // Finished stores the result of a test that Started named.
