@@ -23,6 +23,8 @@ type Runner struct {
 	Engines  map[string]throughput.Engine // by the name in Spec.Engine
 	Reporter *Reporter
 	Log      *slog.Logger
+	// Local names the address a test leaves by; nil asks the kernel's routes.
+	Local func(context.Context, appliance.State, throughput.Spec) string
 
 	done int // number of the last request that was carried out
 }
@@ -73,10 +75,16 @@ func (r *Runner) carryOut(ctx context.Context, hub *appliance.Hub, request *appl
 
 // runOne runs one test and says whether the request is over with it.
 func (r *Runner) runOne(ctx context.Context, hub *appliance.Hub, name, id string, spec throughput.Spec, last bool) (over bool) {
-	spec = spec.WithDefaults()
+	if resolved, err := Resolve(hub.State(), spec); err == nil {
+		spec = resolved
+	}
+	local := r.Local
+	if local == nil {
+		local = leavesBy
+	}
 	r.Reporter.begin(id, name, appliance.Test{
 		ID: id, Role: throughput.Client, Peer: spec.Host, Target: spec.Target, Direction: spec.Direction,
-		Protocol: spec.Protocol, Streams: spec.Streams, Seconds: spec.Seconds, Local: spec.Bind,
+		Protocol: spec.Protocol, Streams: spec.Streams, Seconds: spec.Seconds, Local: local(ctx, hub.State(), spec),
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -94,6 +102,30 @@ func (r *Runner) runOne(ctx context.Context, hub *appliance.Hub, name, id string
 	over = last || ctx.Err() != nil || err != nil && result.Bytes == 0
 	r.Reporter.finish(id, result, over)
 	return over
+}
+
+// leavesBy is the local address that a test to the Spec's host uses, as the routes say; "" where that cannot be told.
+func leavesBy(ctx context.Context, s appliance.State, spec throughput.Spec) string {
+	for _, p := range s.Ports {
+		if p.Name == spec.Bind {
+			return p.Address()
+		}
+	}
+	if net.ParseIP(spec.Bind) != nil {
+		return spec.Bind
+	}
+	network := "udp"
+	if spec.Family != 0 {
+		network += strconv.Itoa(spec.Family)
+	}
+	// Connecting a UDP socket asks the routes and sends nothing.
+	d := net.Dialer{Timeout: time.Second}
+	c, err := d.DialContext(ctx, network, net.JoinHostPort(spec.Host, "9"))
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().String()
 }
 
 func (r *Runner) run(ctx context.Context, state appliance.State, id string, spec throughput.Spec) (throughput.Result, error) {
