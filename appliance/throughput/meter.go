@@ -136,6 +136,17 @@ func (m *Meter) Idle() time.Duration { return m.last.Sub(m.moving) }
 // Moving is when something last moved.
 func (m *Meter) Moving() time.Time { return m.moving }
 
+// Received reads what has been received until now, omitted seconds excluded.
+func (m *Meter) Received() int64 {
+	var n int64
+	for i, f := range m.flows {
+		if f.Direction() == RX {
+			n += f.Counters().Bytes - m.base[i].Bytes
+		}
+	}
+	return n
+}
+
 // Zero is when the part of the test that counts began.
 func (m *Meter) Zero() time.Time { return m.zero }
 

@@ -60,6 +60,9 @@ func NewBudget(n int64) *Budget {
 	return b
 }
 
+// Set makes n bytes the rest from now on.
+func (b *Budget) Set(n int64) { b.left.Store(n) }
+
 // take claims up to n bytes; 0 means that nothing is left. A nil Budget has no end.
 func (b *Budget) take(n int) int {
 	if b == nil {

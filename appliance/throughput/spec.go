@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 )
 
 // Direction of the payload, seen from the box.
@@ -218,4 +219,17 @@ type Observer interface {
 	Started(Start) (id string)
 	Progressed(id string, p Progress)
 	Finished(id string, r Result)
+}
+
+// Waiter is a client that waits in a server's queue.
+type Waiter struct {
+	Peer  string    // address alone; IPv4-mapped written as IPv4
+	Local string    // address that was asked
+	Since time.Time // it came
+}
+
+// QueueObserver is an Observer that also wants to know who waits for a port that is in use, oldest first: the whole list at
+// each change.
+type QueueObserver interface {
+	Waiting([]Waiter)
 }

@@ -1,0 +1,337 @@
+package iperf3
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"linerate/appliance/throughput"
+)
+
+// session is one test of a client, from its control connection to its end. Nothing of it outlives it.
+type session struct {
+	srv    *Server
+	guest  *guest
+	cookie cookie
+	ctl    *control
+	p      params
+	id     string
+	cancel context.CancelCauseFunc
+	log    *slog.Logger
+
+	// Guarded by the server's lock.
+	gathering bool // streams may join
+	joined    []member
+	complete  chan struct{} // closed when all have joined
+}
+
+// member is a data connection and its place in the order of accepting, which decides its role.
+type member struct {
+	conn *net.TCPConn
+	seq  int64
+}
+
+// join takes in a data connection; false if it is none too many or comes too late.
+func (t *session) join(conn net.Conn, seq int64) bool {
+	tcp, ok := conn.(*net.TCPConn)
+	t.srv.mu.Lock()
+	defer t.srv.mu.Unlock()
+	if !ok || !t.gathering || len(t.joined) >= t.p.connections() {
+		return false
+	}
+	t.joined = append(t.joined, member{tcp, seq})
+	if len(t.joined) == t.p.connections() {
+		t.gathering = false
+		close(t.complete)
+	}
+	return true
+}
+
+// ending is why a test did not end as the client and the server had agreed. code, if any, is what the client is told.
+type ending struct {
+	code  code
+	state state // sent in place of an error if not 0
+	text  string
+}
+
+func (e *ending) Error() string { return e.text }
+
+// run sees a test through that has its slot: streams, payload, results, and the one way out.
+func (t *session) run(ctx context.Context) {
+	s := t.srv
+	release := sync.OnceFunc(func() {
+		s.mu.Lock()
+		t.gathering = false
+		delete(s.byID, t.id)
+		s.lobby.release(t.guest.port)
+		s.lobby.advance(t.guest.port)
+		s.mu.Unlock()
+		s.tellWaiting()
+	})
+	defer release()
+	serving := ctx
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	t.ctl.ctx = ctx
+	defer context.AfterFunc(ctx, func() { _ = t.ctl.conn.SetReadDeadline(closeTime) })()
+
+	t.cancel = cancel
+	t.id = s.observer.Started(throughput.Start{
+		Peer: t.guest.peer.String(), Local: t.guest.local.String(), Direction: t.p.direction(), Protocol: t.p.Protocol,
+		Streams: t.p.Streams, Seconds: t.p.Time, Title: t.p.Title, Client: t.p.Version,
+	})
+	t.log = s.log.With("peer", t.guest.peer, "test", t.id)
+	s.mu.Lock()
+	t.gathering, t.complete = true, make(chan struct{})
+	if t.id != "" {
+		s.byID[t.id] = t
+	}
+	s.mu.Unlock()
+	t.log.Info("test begins", "direction", t.p.direction(), "protocol", t.p.Protocol, "streams", t.p.Streams,
+		"seconds", t.p.Time, "client", t.p.Version)
+
+	c := newCourse(t.p, throughput.Server, s.options().Copy)
+	err := t.play(ctx, c)
+	if ctx.Err() != nil && !errors.As(err, new(*ending)) {
+		err = context.Cause(ctx)
+	}
+	var end *ending
+	switch {
+	case err == nil:
+	case errors.Is(err, errTerminated), serving.Err() != nil:
+		end = &ending{state: stateServerTerminate, text: errTerminated.Error()}
+		if serving.Err() != nil {
+			end.text = "the server was stopped"
+		}
+	case !errors.As(err, &end):
+		end = &ending{text: err.Error()}
+	}
+	release() // before the client can know that it has ended, and come back
+	switch {
+	case end == nil:
+		_ = t.ctl.writeState(stateDisplayResults)
+	case end.state != 0:
+		_ = t.ctl.writeState(end.state)
+	case end.code != 0:
+		_ = t.ctl.writeError(end.code)
+	}
+	r := c.result(t.guest.peer, t.guest.local)
+	if end != nil {
+		r.Valid, r.Error = false, throughput.Text(end.text)
+		t.log.Info("test ended early", "reason", end.text, "bytes", r.Bytes)
+	} else {
+		t.log.Info("test ended", "bytes", r.Bytes, "bps", r.BPS)
+	}
+
+	// The rest needs no slot. Each connection gets the same time, so they are closed side by side.
+	var closing sync.WaitGroup
+	defer closing.Wait()
+	s.mu.Lock()
+	joined := t.joined
+	s.mu.Unlock()
+	c.stop()
+	for _, m := range joined {
+		if end != nil {
+			_ = m.conn.SetLinger(0)
+			_ = m.conn.Close()
+			continue
+		}
+		closing.Go(func() { s.linger(serving, m.conn) })
+	}
+	closing.Go(func() { s.linger(serving, t.ctl.conn) })
+	s.observer.Finished(t.id, r)
+}
+
+// play is the test itself. A nil error means that results were exchanged and only DISPLAY_RESULTS is left to send.
+func (t *session) play(ctx context.Context, c *course) error {
+	if err := t.ctl.writeState(stateCreateStreams); err != nil {
+		return fmt.Errorf("client gone before its streams: %w", err)
+	}
+	if err := t.gather(ctx, c); err != nil {
+		return err
+	}
+	if err := t.ctl.writeState(stateTestStart, stateTestRunning); err != nil {
+		return fmt.Errorf("client gone before the test: %w", err)
+	}
+	c.start()
+	if err := t.watch(ctx, c); err != nil {
+		return err
+	}
+	return t.exchange(ctx, c)
+}
+
+// gather waits for the streams.
+func (t *session) gather(ctx context.Context, c *course) error {
+	s := t.srv
+	timeout := time.NewTimer(s.wait.streams)
+	defer timeout.Stop()
+	control := t.listen()
+	defer control.close()
+	select {
+	case <-t.complete:
+	case <-timeout.C:
+		s.mu.Lock()
+		n := len(t.joined)
+		t.gathering = false
+		s.mu.Unlock()
+		return &ending{code: codeStream, text: fmt.Sprintf("client opened %d of %d streams in %v", n, t.p.connections(), s.wait.streams)}
+	case m := <-control.in:
+		return early(m)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	s.mu.Lock()
+	slices.SortFunc(t.joined, func(a, b member) int { return cmp.Compare(a.seq, b.seq) })
+	conns := t.joined
+	s.mu.Unlock()
+	opt := s.options()
+	for i, m := range conns {
+		dir := throughput.RX
+		if t.p.Reverse && !t.p.Bidir || t.p.Bidir && i >= t.p.Streams {
+			dir = throughput.TX
+		}
+		dress(m.conn, t.p, dir, t.p.patience(s.stall(t.guest.port)))
+		if err := c.add(m.conn, dir, opt.MaxRate/float64(t.p.connections())); err != nil {
+			return &ending{code: codeStream, text: err.Error()}
+		}
+	}
+	return nil
+}
+
+// message is what came on the control connection, and when.
+type message struct {
+	state state
+	err   error
+	at    time.Time
+}
+
+// listener reads one state byte while its owner also waits for other things.
+type listener struct {
+	in   chan message
+	conn net.Conn
+	done chan struct{}
+}
+
+// listen waits for one byte without a time limit. close must be called before the control connection is read otherwise; a byte
+// that came at the same moment is kept for the next reader.
+func (t *session) listen() *listener { return t.ctl.listen() }
+
+func (c *control) listen() *listener {
+	l := &listener{in: make(chan message, 1), conn: c.conn, done: make(chan struct{})}
+	err := c.readWithin(0)
+	go func() {
+		defer close(l.done)
+		if err == nil {
+			_, err = c.in.Peek(1)
+		}
+		m := message{err: err, at: time.Now()}
+		if b, _ := c.in.Peek(min(1, c.in.Buffered())); err == nil && len(b) == 1 {
+			m.state = state(b[0])
+		}
+		l.in <- m
+	}()
+	return l
+}
+
+func (l *listener) close() {
+	_ = l.conn.SetReadDeadline(closeTime)
+	<-l.done
+}
+
+// early is what a message means that comes while none but an abort makes sense.
+func early(m message) error {
+	switch {
+	case m.err != nil:
+		return &ending{text: "client closed the control connection"}
+	case m.state == stateClientTerminate:
+		return &ending{text: codeTerminated.String()}
+	}
+	return &ending{code: codeMessage, text: fmt.Sprintf("client sent control byte %d out of turn", m.state)}
+}
+
+// watch lets the payload flow until the client says that it is done.
+func (t *session) watch(ctx context.Context, c *course) error {
+	s := t.srv
+	control := t.listen()
+	defer control.close()
+	tick := time.NewTicker(throughput.TickTime)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		select {
+		case m := <-control.in:
+			c.ended = m.at
+			if m.err != nil || m.state != stateTestEnd {
+				return early(m)
+			}
+			_, _ = t.ctl.in.Discard(1)
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case now := <-c.omit:
+			c.meter.Reset(now)
+		case now := <-tick.C:
+			p := c.tick(now)
+			if n%2 == 0 {
+				s.observer.Progressed(t.id, p)
+			}
+			if err := t.judge(c, now); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// judge ends a test that goes nowhere or too far.
+func (t *session) judge(c *course, now time.Time) error {
+	opt := t.srv.options()
+	elapsed := now.Sub(c.began)
+	if idle, limit := c.meter.Idle(), t.p.patience(t.srv.stall(t.guest.port)); idle >= limit {
+		c.ended = c.meter.Moving()
+		return &ending{code: codeNoMessage, text: fmt.Sprintf("no progress with %v for %v", t.guest.peer, limit)}
+	}
+	if opt.MaxDuration > 0 && elapsed > opt.MaxDuration+time.Second {
+		return &ending{state: stateServerTerminate, text: fmt.Sprintf("longer than the limit of %v", opt.MaxDuration)}
+	}
+	if whole := seconds(t.p.Time + t.p.Omit); t.p.Time > 0 && elapsed > whole+t.srv.wait.grace {
+		return &ending{code: codeDuration, text: fmt.Sprintf("client did not end its test of %v", whole)}
+	}
+	return nil
+}
+
+// patience is how long nothing may move: at a low rate at least the time of three blocks.
+func (p params) patience(stall time.Duration) time.Duration {
+	if p.Bandwidth <= 0 {
+		return stall
+	}
+	block := float64(p.Len*max(1, p.Burst)) * 8 / p.Bandwidth
+	return max(stall, seconds(min(3*block, throughput.MaxSeconds)))
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// exchange stops the senders, takes the client's results, lets what is in flight arrive, and sends ours.
+func (t *session) exchange(ctx context.Context, c *course) error {
+	s := t.srv
+	c.halt()
+	if err := t.ctl.writeState(stateExchangeResults); err != nil {
+		return fmt.Errorf("client gone before its results: %w", err)
+	}
+	raw, err := t.ctl.readBlob(s.wait.results, maxResultsBytes)
+	if err == nil {
+		err = c.hear(raw)
+	}
+	if err != nil && ctx.Err() == nil {
+		return &ending{code: codeResults, text: fmt.Sprintf("client sent no valid results: %v", err)}
+	}
+	c.finish(ctx, s.wait.quiet, s.wait.drain)
+	if err := t.ctl.writeBlob(c.ours().encode()); err != nil {
+		return fmt.Errorf("client gone before our results: %w", err)
+	}
+	return nil
+}
