@@ -32,7 +32,7 @@ func TestReferenceIsDefault(t *testing.T) {
 		if k.Origin == DefaultOrigin {
 			t.Errorf("%s is missing in the reference", k.Key)
 		}
-		marked := regexp.MustCompile(`(?s)settable[^\n]*\n(#[^\n]*\n)*(queue_wait = "60s"\n)?`+leafOf(k.Key)+" = ").MatchString(Reference)
+		marked := regexp.MustCompile(`(?s)settable[^\n]*\n(#[^\n]*\n)*(queue_wait = "60s"\n)?` + leafOf(k.Key) + " = ").MatchString(Reference)
 		if k.Settable && !marked {
 			t.Errorf("%s is settable, which the reference does not say", k.Key)
 		}

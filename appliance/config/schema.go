@@ -444,9 +444,13 @@ func matches(p *regexp.Regexp, s, want string) error {
 	return nil
 }
 
-func checkName(s string) error     { return matches(namePattern, s, `a name, as "auto" or "nanopi-r5s"`) }
-func checkGovernor(s string) error { return matches(governorPattern, s, `a governor, as "performance", or "leave"`) }
-func checkPIN(s string) error      { return matches(pinPattern, s, `"auto", "off" or 4 to 8 digits in quotes`) }
+func checkName(s string) error { return matches(namePattern, s, `a name, as "auto" or "nanopi-r5s"`) }
+func checkGovernor(s string) error {
+	return matches(governorPattern, s, `a governor, as "performance", or "leave"`)
+}
+func checkPIN(s string) error {
+	return matches(pinPattern, s, `"auto", "off" or 4 to 8 digits in quotes`)
+}
 
 // checkText takes what can stand in one line of a display and of a log.
 func checkText(s string) error {

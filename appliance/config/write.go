@@ -10,8 +10,8 @@ import (
 )
 
 // WriteFile replaces a file as a whole: whoever reads it, also after a power cut, sees the old content or the new. It is
-// on the disk when WriteFile returns without an error; with an error the old file is as it was. A link by that name is
-// replaced, not followed. One writer at a time for each path.
+// on the disk when WriteFile returns without an error. After an error the old file is there still, or the new one where
+// only the sync of the folder failed. A link by that name is replaced, not followed. One writer at a time for each path.
 func WriteFile(path string, data []byte, mode fs.FileMode) error {
 	return writeFile(osDisk{}, path, data, mode)
 }
