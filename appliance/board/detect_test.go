@@ -207,7 +207,9 @@ func noErrors(t *testing.T, errs []error) {
 	}
 }
 
-func describe(p *Panel) string { return fmt.Sprintf("%s %dx%d %s", p.Controller, p.Width, p.Height, p.Bus) }
+func describe(p *Panel) string {
+	return fmt.Sprintf("%s %dx%d %s", p.Controller, p.Width, p.Height, p.Bus)
+}
 
 // TestJSON holds the names that INTERFACE promises for `linerate board`.
 func TestJSON(t *testing.T) {

@@ -13,7 +13,9 @@ const maxDebounce = 500 * time.Millisecond
 
 func (c *checker) keys(doc *document) []Key {
 	var out []Key
-	c.must(len(doc.Key) <= maxEntries, "key", "%d keys: use at most %d", len(doc.Key), maxEntries)
+	if !c.must(len(doc.Key) <= maxEntries, "key", "%d keys: use at most %d", len(doc.Key), maxEntries) {
+		return nil
+	}
 	active := c.level("gpio.active", doc.GPIO.Active)
 	pull := c.pull("gpio.pull", doc.GPIO.Pull)
 	debounce := c.debounce("gpio.debounce", doc.GPIO.Debounce)

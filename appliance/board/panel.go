@@ -35,6 +35,8 @@ func (c *checker) panel(doc *document) *Panel {
 	c.between("panel.height", t.Height, 8, 320)
 	c.between("panel.column_offset", t.ColumnOffset, 0, 320)
 	c.between("panel.row_offset", t.RowOffset, 0, 320)
+	c.must(t.Scan == 0 || t.Controller == ST7735 || t.Controller == ST7789, "panel.scan",
+		"%s has no MADCTL: remove scan", t.Controller)
 	w, h := chip.width, chip.height
 	if t.Scan&0x20 != 0 { // MV: rows and columns exchanged
 		w, h = h, w
@@ -44,8 +46,6 @@ func (c *checker) panel(doc *document) *Panel {
 		t.Controller)
 	c.must(t.Rotate == 0 || t.Rotate == 180, "panel.rotate", "rotate = %d: use 0 or 180", t.Rotate)
 	c.must(t.Scan&^0xe0 == 0, "panel.scan", "scan = %#x: use bits 5 to 7 of MADCTL; the rest is order", t.Scan)
-	c.must(t.Scan == 0 || t.Controller == ST7735 || t.Controller == ST7789, "panel.scan",
-		"%s has no MADCTL: remove scan", t.Controller)
 	if t.Contrast != nil {
 		c.between("panel.contrast", *t.Contrast, 0, 255)
 	}

@@ -155,7 +155,9 @@ func (c *checker) must(ok bool, path, format string, args ...any) bool {
 
 // list checks the length and the members of a list of texts; none may stand there twice.
 func (c *checker) list(path string, list []string, valid func(string) bool, want string) {
-	c.must(len(list) <= maxEntries, path, "%s holds %d entries: use at most %d", path, len(list), maxEntries)
+	if !c.must(len(list) <= maxEntries, path, "%s holds %d entries: use at most %d", path, len(list), maxEntries) {
+		return
+	}
 	for i, s := range list {
 		here := fmt.Sprintf("%s[%d]", path, i)
 		c.must(valid(s), here, "%s = %q: use %s", path, clip(s), want)
@@ -208,7 +210,9 @@ func label(s string) bool { return s != "" && clip(s) == s && printable(s) }
 func (c *checker) ports(doc *document) []Port {
 	var out []Port
 	roles, matchers := map[string]bool{}, map[string]string{}
-	c.must(len(doc.Port) <= maxEntries, "port", "%d ports: use at most %d", len(doc.Port), maxEntries)
+	if !c.must(len(doc.Port) <= maxEntries, "port", "%d ports: use at most %d", len(doc.Port), maxEntries) {
+		return nil
+	}
 	for i, p := range doc.Port {
 		path := fmt.Sprintf("port[%d]", i)
 		c.must(roleName.MatchString(p.Role), path+".role", "role = %q: use at most 15 small letters, digits and -",
@@ -249,7 +253,9 @@ func ledName(s string) bool { return label(s) && !strings.Contains(s, "/") && s[
 func (c *checker) leds(doc *document) []LED {
 	var out []LED
 	roles := map[string]bool{}
-	c.must(len(doc.LED) <= maxEntries, "led", "%d LEDs: use at most %d", len(doc.LED), maxEntries)
+	if !c.must(len(doc.LED) <= maxEntries, "led", "%d LEDs: use at most %d", len(doc.LED), maxEntries) {
+		return nil
+	}
 	for i, l := range doc.LED {
 		path := fmt.Sprintf("led[%d]", i)
 		c.must(roleName.MatchString(l.Role), path+".role", `role = %q: use "power" or the role of a port`, clip(l.Role))

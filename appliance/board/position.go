@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"sort"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -18,7 +19,13 @@ type positions map[string]int
 func locate(data []byte) positions {
 	at := positions{}
 	var p unstable.Parser
-	line := func(r unstable.Range) int { return 1 + bytes.Count(data[:r.Offset], []byte("\n")) }
+	var ends []int // offsets of the line ends
+	for i, b := range data {
+		if b == '\n' {
+			ends = append(ends, i)
+		}
+	}
+	line := func(r unstable.Range) int { return 1 + sort.SearchInts(ends, int(r.Offset)) }
 	join := func(base string, it unstable.Iterator) string {
 		for it.Next() {
 			base = strings.TrimPrefix(base+"."+strings.ToLower(string(it.Node().Data)), ".")
