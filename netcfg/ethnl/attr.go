@@ -16,9 +16,9 @@ const (
 
 var errMalformed = errors.New("malformed netlink attributes")
 
-// walk calls f for each attribute of b, in order, without the flag bits of its type. It ends at f's first error, and
+// Walk calls f for each netlink attribute of b, in order, without the flag bits of its type. It ends at f's first error, and
 // with an error where a length does not fit.
-func walk(b []byte, f func(kind uint16, value []byte) error) error {
+func Walk(b []byte, f func(kind uint16, value []byte) error) error {
 	const header = 4
 	for n := 0; len(b) > 0; n++ {
 		if len(b) < header {
@@ -86,7 +86,7 @@ func parseBitset(b []byte) (bitset, error) {
 	var s bitset
 	noMask := false
 	var bits []byte
-	err := walk(b, func(kind uint16, v []byte) error {
+	err := Walk(b, func(kind uint16, v []byte) error {
 		switch kind {
 		case attrNoMask:
 			noMask = true
@@ -98,7 +98,7 @@ func parseBitset(b []byte) (bitset, error) {
 	if err != nil {
 		return s, err
 	}
-	err = walk(bits, func(kind uint16, v []byte) error {
+	err = Walk(bits, func(kind uint16, v []byte) error {
 		if kind != attrBit {
 			return nil
 		}
@@ -106,7 +106,7 @@ func parseBitset(b []byte) (bitset, error) {
 			return fmt.Errorf("%w: more than %d bits", errMalformed, maxBits)
 		}
 		name, on := "", noMask
-		err := walk(v, func(kind uint16, v []byte) (err error) {
+		err := Walk(v, func(kind uint16, v []byte) (err error) {
 			switch kind {
 			case bitName:
 				name, err = text(v)

@@ -38,7 +38,7 @@ func (c *Conn) LinkInfo(index int) (out LinkInfo, err error) {
 }
 
 func parseLinkInfo(b []byte) (out LinkInfo, err error) {
-	return out, walk(b, func(kind uint16, v []byte) (err error) {
+	return out, Walk(b, func(kind uint16, v []byte) (err error) {
 		switch kind {
 		case 2:
 			out.Port, err = u8(v)
@@ -72,7 +72,7 @@ const maxSpeedMbps = 10_000_000
 
 func parseLinkModes(b []byte) (LinkModes, error) {
 	out := LinkModes{Duplex: DuplexUnknown}
-	return out, walk(b, func(kind uint16, v []byte) error {
+	return out, Walk(b, func(kind uint16, v []byte) error {
 		var n uint8
 		var speed uint32
 		var bits bitset
@@ -138,7 +138,7 @@ func (c *Conn) LinkState(index int) (out LinkState, err error) {
 }
 
 func parseLinkState(b []byte) (out LinkState, err error) {
-	return out, walk(b, func(kind uint16, v []byte) error {
+	return out, Walk(b, func(kind uint16, v []byte) error {
 		var n uint8
 		var count uint32
 		var err error
@@ -169,7 +169,7 @@ func (c *Conn) WoL(index int) (out WoL, err error) {
 }
 
 func parseWoL(b []byte) (out WoL, err error) {
-	return out, walk(b, func(kind uint16, v []byte) error {
+	return out, Walk(b, func(kind uint16, v []byte) error {
 		if kind != 2 {
 			return nil
 		}
@@ -193,7 +193,7 @@ func (c *Conn) Features(index int) (out map[string]Feature, err error) {
 
 func parseFeatures(b []byte) (map[string]Feature, error) {
 	var hardware, wanted, active, fixed bitset
-	err := walk(b, func(kind uint16, v []byte) (err error) {
+	err := Walk(b, func(kind uint16, v []byte) (err error) {
 		switch kind {
 		case 2:
 			hardware, err = parseBitset(v)
@@ -232,7 +232,7 @@ func (c *Conn) Rings(index int) (out Rings, err error) {
 
 func parseRings(b []byte) (out Rings, err error) {
 	into := map[uint16]*int{2: &out.RXMax, 5: &out.TXMax, 6: &out.RX, 9: &out.TX}
-	err = walk(b, func(kind uint16, v []byte) error { return number(into, kind, v) })
+	err = Walk(b, func(kind uint16, v []byte) error { return number(into, kind, v) })
 	return out, err
 }
 
@@ -251,7 +251,7 @@ func (c *Conn) Coalesce(index int) (out Coalesce, err error) {
 func parseCoalesce(b []byte) (out Coalesce, err error) {
 	numbers := map[uint16]*int{2: &out.RXUsecs, 3: &out.RXFrames, 6: &out.TXUsecs, 7: &out.TXFrames}
 	flags := map[uint16]*bool{11: &out.AdaptiveRX, 12: &out.AdaptiveTX}
-	err = walk(b, func(kind uint16, v []byte) error {
+	err = Walk(b, func(kind uint16, v []byte) error {
 		if err := number(numbers, kind, v); err != nil {
 			return err
 		}
@@ -272,7 +272,7 @@ func (c *Conn) Pause(index int) (out Pause, err error) {
 
 func parsePause(b []byte) (out Pause, err error) {
 	into := map[uint16]*bool{2: &out.Autoneg, 3: &out.RX, 4: &out.TX}
-	err = walk(b, func(kind uint16, v []byte) error { return flag(into, kind, v) })
+	err = Walk(b, func(kind uint16, v []byte) error { return flag(into, kind, v) })
 	return out, err
 }
 
@@ -288,7 +288,7 @@ func (c *Conn) EEE(index int) (out EEE, err error) {
 
 func parseEEE(b []byte) (out EEE, err error) {
 	into := map[uint16]*bool{4: &out.Active, 5: &out.Enabled}
-	err = walk(b, func(kind uint16, v []byte) error { return flag(into, kind, v) })
+	err = Walk(b, func(kind uint16, v []byte) error { return flag(into, kind, v) })
 	return out, err
 }
 

@@ -1,0 +1,107 @@
+package netcfg
+
+import (
+	"fmt"
+
+	"linerate/netcfg/manager"
+)
+
+// Kind says what a Step does.
+type Kind string
+
+// The kinds of steps.
+const (
+	LeaveBridge   Kind = "leave-bridge"
+	JoinBridge    Kind = "join-bridge"
+	SetMTU        Kind = "set-mtu"
+	SetUp         Kind = "set-up"
+	SetDown       Kind = "set-down"
+	AddAddress    Kind = "add-address"
+	RemoveAddress Kind = "remove-address"
+	SetRoute      Kind = "set-route"
+	RemoveRoute   Kind = "remove-route"
+	AddBridge     Kind = "add-bridge"
+	DeleteBridge  Kind = "delete-bridge"
+)
+
+// Step is one change of one interface.
+type Step struct {
+	Kind Kind   `json:"step"`
+	Port string `json:"port"` // the interface that is changed
+	Text string `json:"text"` // what it does, in a sentence
+
+	index   int                  // of the interface, when the plan was made; 0: it was not there
+	bridge  string               // LeaveBridge, JoinBridge: which
+	mtu     int                  // SetMTU
+	oldMTU  int                  //
+	address manager.Address      // AddAddress, RemoveAddress
+	move    bool                 // AddAddress: another interface had it before, so the neighbours are told
+	route   manager.Route        // SetRoute, RemoveRoute
+	before  *manager.Route       // SetRoute: what it takes the place of; nil: nothing
+	made    *madeBridge          // AddBridge, DeleteBridge: what the bridge is like
+	member  map[string]string    // LeaveBridge, JoinBridge: what the membership is like
+	vlans   []manager.MemberVLAN //
+	group   string               // steps of one group stand or fall together; "": it stands alone
+	vital   bool                 // when it fails, its group is undone
+}
+
+// same says whether two steps want the same thing, whatever the way there.
+func (s Step) same(o Step) bool {
+	return s.Kind == o.Kind && s.Port == o.Port && s.bridge == o.bridge && s.mtu == o.mtu &&
+		s.address.Prefix == o.address.Prefix && s.route.Equal(o.route)
+}
+
+// undo is the step that takes s back; false where nothing can or need be taken back.
+func (s Step) undo() (Step, bool) {
+	u := s
+	u.Text = "undo: " + s.Text
+	switch s.Kind {
+	case LeaveBridge:
+		u.Kind = JoinBridge
+	case JoinBridge:
+		u.Kind = LeaveBridge
+	case SetMTU:
+		u.mtu, u.oldMTU = s.oldMTU, s.mtu
+	case SetUp:
+		return Step{}, false // an interface that is up harms nobody, and down it would lose its routes
+	case SetDown:
+		u.Kind = SetUp
+	case AddAddress:
+		u.Kind = RemoveAddress
+	case RemoveAddress:
+		u.Kind = AddAddress
+	case SetRoute:
+		if s.before == nil {
+			u.Kind = RemoveRoute
+		} else {
+			u.route, u.before = *s.before, &s.route
+		}
+	case RemoveRoute:
+		u.Kind, u.before = SetRoute, nil
+	case AddBridge:
+		u.Kind = DeleteBridge
+	case DeleteBridge:
+		u.Kind = AddBridge
+	default:
+		return Step{}, false
+	}
+	return u, true
+}
+
+// Plan is what has to change. Running it and planning again gives a plan without steps.
+type Plan struct {
+	Steps  []Step   `json:"steps"`
+	Notes  []string `json:"notes"`  // what is left as it is, or not quite as asked, and why; a line each
+	Faults []string `json:"faults"` // what is asked for and cannot be; a line each
+
+	saves originals // what was found, to be kept before the first step
+}
+
+func (p *Plan) step(s Step, format string, args ...any) {
+	s.Text = s.Port + ": " + fmt.Sprintf(format, args...)
+	p.Steps = append(p.Steps, s)
+}
+
+func (p *Plan) note(format string, args ...any) {
+	p.Notes = append(p.Notes, fmt.Sprintf(format, args...))
+}
