@@ -113,7 +113,7 @@ func clean(v reflect.Value) {
 
 func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
 
-var errRecord = errors.New("no such record")
+var errRecord = errors.New("a record without a seq")
 
 // decode reads what encode wrote. A record of a later version may have more keys; one without a seq is no record.
 func decode(b []byte) (Record, error) {
