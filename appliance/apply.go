@@ -64,6 +64,12 @@ func Apply(s State, e Event) State {
 		applyProgress(&s, e)
 	case TestFinished:
 		applyFinished(&s, e)
+	case ResultsSeen:
+		s.Results = []results.Record{}
+		for _, r := range e.Results[:min(len(e.Results), MaxResults)] {
+			r.Intervals = nil
+			s.Results = append(s.Results, r)
+		}
 	case TestFailed:
 		if s.remove(e.ID) || s.Request != nil {
 			s.Request = nil

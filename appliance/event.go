@@ -126,6 +126,12 @@ type TestFinished struct {
 	Last   bool // the run it belongs to is done
 }
 
+// ResultsSeen carries the last results of earlier runs, newest first, when the box starts.
+type ResultsSeen struct {
+	At      time.Time
+	Results []results.Record
+}
+
 // TestFailed says that a test ended without a record: whoever ran it died. The run it belongs to is done.
 type TestFailed struct {
 	At  time.Time
@@ -164,6 +170,7 @@ func (e TestStarted) When() time.Time     { return e.At }
 func (e ClientsWaiting) When() time.Time  { return e.At }
 func (e TestProgressed) When() time.Time  { return e.At }
 func (e TestFinished) When() time.Time    { return e.At }
+func (e ResultsSeen) When() time.Time     { return e.At }
 func (e TestFailed) When() time.Time      { return e.At }
 func (e TargetsSeen) When() time.Time     { return e.At }
 func (e Ticked) When() time.Time          { return e.At }

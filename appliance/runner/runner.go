@@ -219,7 +219,7 @@ func Resolve(s appliance.State, spec throughput.Spec) (throughput.Spec, error) {
 
 // Terminator ends a client's test on the server that runs it.
 type Terminator interface {
-	Terminate(id string)
+	Terminate(id string) bool
 }
 
 // EndTests is the Task that ends the tests of clients when somebody at the box wants it.

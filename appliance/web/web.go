@@ -40,7 +40,7 @@ const (
 type Store interface {
 	Reserve() (id string)
 	Last(n int) []results.Record // newest first, without intervals; n <= 0: all
-	Get(id string) (results.Record, error)
+	Get(id string) (r results.Record, ok bool)
 }
 
 // API is what the handlers need; Hub and Store must be set.
@@ -162,13 +162,9 @@ func (a *API) results(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *API) result(w http.ResponseWriter, r *http.Request) {
-	record, err := a.Store.Get(r.PathValue("id"))
-	if errors.Is(err, results.ErrNotFound) {
+	record, ok := a.Store.Get(r.PathValue("id"))
+	if !ok {
 		problem(w, http.StatusNotFound, "there is no result "+strconv.Quote(r.PathValue("id")))
-		return
-	}
-	if err != nil {
-		problem(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	writeJSON(w, http.StatusOK, record)

@@ -91,8 +91,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	do := c.flags(set)
 	set.StringVar(&e.root, "root", "/", "folder that holds the box's /sys, /proc, /etc and /boot")
 	set.StringVar(&e.config, "config", "", "config file in place of /etc/linerate/linerate.toml")
-	set.StringVar(&e.stateDir, "state-dir", "/var/lib/linerate", "folder of results and settings")
-	set.StringVar(&e.runDir, "run-dir", "/run/linerate", "folder of the API's socket")
+	set.StringVar(&e.stateDir, "state-dir", defaultStateDir, "folder of results and settings")
+	set.StringVar(&e.runDir, "run-dir", defaultRunDir, "folder of the API's socket")
 	err := set.Parse(args[1:])
 	switch {
 	case errors.Is(err, pflag.ErrHelp):

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"image/png"
 	"io"
 	"net/http"
 	"os"
@@ -19,6 +21,7 @@ import (
 	"linerate/appliance/config"
 	"linerate/appliance/results"
 	"linerate/appliance/web"
+	"linerate/display"
 )
 
 // printJSON prints v for people and programs alike.
@@ -205,7 +208,7 @@ var resultsCommand = command{
 			case *asCSV:
 				return results.WriteCSV(e.out, list)
 			}
-			return results.WriteTable(e.out, list)
+			return results.WriteTable(e.out, list, results.SystemClock(e.root))
 		}
 	},
 }
@@ -285,4 +288,46 @@ func stored(ctx context.Context, e env, n int) ([]results.Record, error) {
 		return list, err
 	}
 	return readResults(e, n)
+}
+
+var watchCommand = command{
+	name: "watch", short: "follow the panel of the running appliance in the terminal", example: "linerate watch",
+	flags: func(*pflag.FlagSet) func(context.Context, env, []string) error {
+		return func(ctx context.Context, e env, args []string) error {
+			if err := noArgs(args); err != nil {
+				return err
+			}
+			client := web.NewClient(e.socket())
+			if err := client.Get(ctx, "/api/v1/state", nil); err != nil {
+				return err
+			}
+			terminal, err := display.OpenTerminal(os.Stdout, "Ctrl-C ends; `linerate press KEY` presses keys")
+			if err != nil {
+				return err
+			}
+			defer terminal.Close()
+			var failed error
+			err = client.Events(ctx, func([]byte) bool {
+				failed = mirror(ctx, client, terminal)
+				return failed == nil
+			})
+			if ctx.Err() != nil {
+				return nil
+			}
+			return errors.Join(failed, err)
+		}
+	},
+}
+
+// mirror draws the appliance's picture as it is now.
+func mirror(ctx context.Context, client *web.Client, on display.Panel) error {
+	var data []byte
+	if err := client.Get(ctx, "/api/v1/screen.png", &data); err != nil {
+		return err
+	}
+	picture, err := png.Decode(bytes.NewReader(data))
+	if err != nil {
+		return fmt.Errorf("picture of the panel: %w", err)
+	}
+	return on.Draw(picture)
 }

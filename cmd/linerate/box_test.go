@@ -1,0 +1,233 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"image/png"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"linerate/appliance"
+	"linerate/appliance/results"
+	"linerate/appliance/throughput"
+)
+
+const boxConfig = `
+[ports]
+select = ["eth1", "eth2"]
+mtu = 1400
+
+[server]
+stall = "10s"
+
+[test]
+seconds = 2
+
+[[target]]
+name = "peer"
+host = "192.0.2.2"
+expect = "1M"
+`
+
+// TestBox goes the whole way: a bridged box is freed, serves a real client, starts a test of its own at the press of a key,
+// and shows it.
+func TestBox(t *testing.T) {
+	r := newRig(t)
+	r.write("etc/linerate.toml", boxConfig)
+
+	if _, errs, status := r.linerate("netcfg", "--once"); status != 0 {
+		t.Fatalf("netcfg --once: status %d, %s", status, errs)
+	}
+	for _, port := range []string{"eth1", "eth2"} {
+		link := r.in(r.box, "ip", "-o", "link", "show", port)
+		if strings.Contains(link, "master") || !strings.Contains(link, "mtu 1400") || !strings.Contains(link, "UP") {
+			t.Errorf("%s", link)
+		}
+	}
+	if out := r.in(r.box, "ip", "-o", "address", "show", "dev", "eth1"); !strings.Contains(out, "192.0.2.1/24") {
+		t.Errorf("the bridge's address did not move: %s", out)
+	}
+	if out := r.in(r.box, "ip", "route", "show", "203.0.113.0/24"); !strings.Contains(out, "dev eth1") {
+		t.Errorf("the route did not move: %s", out)
+	}
+	before := r.in(r.box, "ip", "-d", "address") + r.in(r.box, "ip", "route")
+	if out, errs, status := r.linerate("netcfg", "--once"); status != 0 {
+		t.Errorf("the second --once: status %d, %s%s", status, out, errs)
+	}
+	if after := r.in(r.box, "ip", "-d", "address") + r.in(r.box, "ip", "route"); after != before {
+		t.Errorf("the second --once changed something:\n%s\n%s", before, after)
+	}
+
+	r.serve()
+	rep := r.iperf3("-c", "192.0.2.1", "-t", "2")
+	if rep.Error != "" || rep.End.Received.Bytes == 0 {
+		t.Fatalf("iperf3: %+v", rep)
+	}
+	served := r.results()
+	if len(served) != 1 {
+		t.Fatalf("%d results, want 1", len(served))
+	}
+	first := served[0]
+	if first.Role != throughput.Server || first.Direction != throughput.RX || first.Port != "eth1" || first.LinkMbps == nil ||
+		*first.LinkMbps != 10000 || first.LineRatePercent == nil || first.PossiblePercent == nil || !first.Valid || first.Peer != "192.0.2.2" {
+		t.Errorf("result %+v", first)
+	}
+	if float64(first.Bytes) < 0.98*rep.End.Received.Bytes || float64(first.Bytes) > 1.02*rep.End.Sent.Bytes {
+		t.Errorf("%d bytes here, %.0f sent and %.0f received as iperf3 says", first.Bytes, rep.End.Sent.Bytes, rep.End.Received.Bytes)
+	}
+
+	peer := r.iperf3Server()
+	defer peer()
+	r.home()
+	for range 2 {
+		if _, errs, status := r.linerate("press", "select"); status != 0 {
+			t.Fatalf("press: %s", errs)
+		}
+	}
+	r.until("both directions are stored", func() bool { return len(r.results()) == 3 })
+	run := r.results()[:2]
+	tx, rx := run[0], run[1]
+	if tx.Direction != throughput.TX || rx.Direction != throughput.RX || tx.Run != rx.Run || tx.Target != "peer" ||
+		tx.Pass == nil || !*tx.Pass || tx.Role != throughput.Client || tx.Port != "eth1" {
+		t.Errorf("run %+v\n%+v", tx, rx)
+	}
+	r.until("the result is shown", func() bool { return r.state().Page == appliance.PageResult })
+	r.home()
+	if _, errs, status := r.linerate("screenshot", r.file("screen.png")); status != 0 {
+		t.Fatalf("screenshot: %s", errs)
+	}
+	compareScreen(t, r.file("screen.png"), "testdata/home.png")
+}
+
+// TestTwoClientsAtOnce shows that nobody is told to wait.
+func TestTwoClientsAtOnce(t *testing.T) {
+	r := newRig(t)
+	r.write("etc/linerate.toml", boxConfig)
+	r.linerate("netcfg", "--once")
+	r.serve()
+	both := make(chan report3, 2)
+	for range 2 {
+		go func() { both <- r.iperf3("-c", "192.0.2.1", "-t", "3") }()
+	}
+	for range 2 {
+		if rep := <-both; rep.Error != "" || rep.End.Received.Bytes == 0 {
+			t.Errorf("%+v", rep)
+		}
+	}
+	list := r.results()
+	if len(list) != 2 || len(list[0].SharedWith) != 1 || list[0].PortBPS == nil || *list[0].PortBPS < list[0].BPS {
+		t.Errorf("results %+v", list)
+	}
+}
+
+// TestVanishedClient shows that a client that goes without a word frees its place and is stored with the reason.
+func TestVanishedClient(t *testing.T) {
+	r := newRig(t)
+	r.write("etc/linerate.toml", boxConfig)
+	r.linerate("netcfg", "--once")
+	r.serve()
+	client := exec.Command("ip", "netns", "exec", r.peer, "iperf3", "-c", "192.0.2.1", "-t", "60")
+	client.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := client.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the test runs", func() bool { s := r.state(); return len(s.Running) == 1 && s.Running[0].BPS > 0 })
+	r.in(r.peer, "ip", "link", "set", "eth1", "down")
+	_ = client.Process.Kill()
+	_ = client.Wait()
+	gone := time.Now()
+	r.until("the place is free", func() bool { return len(r.state().Running) == 0 })
+	if took := time.Since(gone); took > 15*time.Second {
+		t.Errorf("the place was free after %v, want 15 s", took)
+	}
+	list := r.results()
+	if len(list) != 1 || list[0].Valid || list[0].Error == "" || list[0].Bytes == 0 {
+		t.Errorf("stored %+v", list)
+	}
+}
+
+// results are the stored ones, newest first.
+func (r *rig) results() []results.Record {
+	r.t.Helper()
+	out, errs, status := r.linerate("results", "--json")
+	var list []results.Record
+	if err := json.Unmarshal([]byte(out), &list); err != nil || status != 0 {
+		r.t.Fatalf("results: %v %s", err, errs)
+	}
+	return list
+}
+
+func (r *rig) home() {
+	r.t.Helper()
+	r.until("the home page is shown", func() bool {
+		if r.state().Page == appliance.PageHome {
+			return true
+		}
+		r.linerate("press", "back")
+		return false
+	})
+}
+
+// iperf3Server runs a real iperf3 server at the peer until the func is called.
+func (r *rig) iperf3Server() (stop func()) {
+	r.t.Helper()
+	cmd := exec.Command("ip", "netns", "exec", r.peer, "iperf3", "-s")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.until("iperf3 -s listens", func() bool {
+		return strings.Contains(r.in(r.peer, "ss", "-ltn"), ":5201")
+	})
+	return func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }
+}
+
+// compareScreen compares a screenshot with the golden picture but for the lines whose numbers differ from run to run: the
+// rates, percentages and ages of the last run.
+func compareScreen(t *testing.T, got, golden string) {
+	t.Helper()
+	data, err := os.ReadFile(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(golden, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, err := png.Decode(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := png.Decode(bytes.NewReader(want))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Bounds() != b.Bounds() {
+		t.Fatalf("the screen is %v, want %v", a.Bounds(), b.Bounds())
+	}
+	wrong := 0
+	for y := range a.Bounds().Dy() {
+		for x := range a.Bounds().Dx() {
+			if numbers := y >= 48 && x >= 18; numbers {
+				continue
+			}
+			if a.At(x, y) != b.At(x, y) {
+				wrong++
+			}
+		}
+	}
+	if wrong > 0 {
+		_ = os.MkdirAll("../../bin/golden", 0o755)
+		_ = os.WriteFile("../../bin/golden/home.png", data, 0o644)
+		t.Errorf("%d pixels differ from %s outside the numbers: see bin/golden/home.png", wrong, golden)
+	}
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"linerate/appliance"
+	"linerate/appliance/board"
+	"linerate/appliance/config"
+	"linerate/netcfg"
+)
+
+var netcfgCommand = command{
+	name: "netcfg", short: "keep ports and processor as the config wants them", example: "linerate netcfg --plan",
+	flags: func(set *pflag.FlagSet) func(context.Context, env, []string) error {
+		once := set.Bool("once", false, "apply, and exit: 0 when all holds that can")
+		plan := set.Bool("plan", false, "print what would be done, and change nothing")
+		restore := set.Bool("restore", false, "put everything back as found")
+		asJSON := set.Bool("json", false, "print as JSON")
+		return func(ctx context.Context, e env, args []string) error {
+			if err := noArgs(args); err != nil {
+				return err
+			}
+			chosen := 0
+			for _, b := range []bool{*once, *plan, *restore} {
+				if b {
+					chosen++
+				}
+			}
+			if chosen > 1 {
+				return usagef("--once, --plan and --restore exclude one another")
+			}
+			if filepath.Clean(e.root) != "/" && !*plan {
+				return usagef("--root %s: of another system's tree only --plan can be told", e.root)
+			}
+			k := newKeeper(e)
+			switch {
+			case *plan:
+				return k.plan(*asJSON)
+			case *once:
+				return k.once(ctx, *asJSON)
+			case *restore:
+				return k.restore(ctx, *asJSON)
+			}
+			return k.keep(ctx)
+		}
+	},
+}
+
+// keeper is the process that has the right to change ports and processor.
+type keeper struct {
+	env    env
+	log    *slog.Logger
+	loaded config.Loaded
+	err    error // of the config
+	wanted netcfg.Wanted
+	ports  *netcfg.Keeper
+}
+
+func newKeeper(e env) *keeper {
+	k := &keeper{env: e, log: slog.New(slog.NewTextHandler(e.err, &slog.HandlerOptions{ReplaceAttr: withoutTime}))}
+	k.loaded, k.err = config.Load(configPaths(e))
+	profile, errs := board.Detect(e.root, k.loaded.Config.Board.Profile)
+	titles(errs, k.log)
+	k.wanted = wanted(profile, k.loaded.Config)
+	dir := filepath.Join(e.stateDir, "netcfg")
+	if e.stateDir == defaultStateDir {
+		dir = defaultStateDir + "-netcfg" // the server owns its folder; what the keeper must trust lies elsewhere
+	}
+	k.ports = netcfg.NewKeeper(dir, e.runDir, k.log)
+	return k
+}
+
+func wanted(profile board.Profile, c config.Config) netcfg.Wanted {
+	return netcfg.Wanted{Board: profile, Ports: c.Ports, Port: c.Port}
+}
+
+func (k *keeper) plan(asJSON bool) error {
+	if k.err != nil {
+		return usageError{k.err}
+	}
+	plan, err := k.ports.Plan(k.env.root, k.wanted)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(k.env.out, plan)
+	}
+	fmt.Fprint(k.env.out, plan.Text())
+	return nil
+}
+
+// once applies and says what it did. Status 0 says that all holds that can.
+func (k *keeper) once(ctx context.Context, asJSON bool) error {
+	if k.err != nil {
+		return usageError{k.err} // a port is not touched on the word of half a config
+	}
+	report, err := k.ports.Apply(ctx, k.wanted)
+	return k.said(report, err, asJSON)
+}
+
+func (k *keeper) restore(ctx context.Context, asJSON bool) error {
+	report, err := k.ports.Restore(ctx, k.wanted)
+	return k.said(report, err, asJSON)
+}
+
+func (k *keeper) said(report netcfg.Report, err error, asJSON bool) error {
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		err = printJSON(k.env.out, report)
+	} else {
+		_, err = fmt.Fprint(k.env.out, report.Text())
+	}
+	for _, line := range report.Errors() {
+		fmt.Fprintln(k.env.err, "linerate netcfg:", line)
+	}
+	if err == nil && !report.Good() {
+		err = errFailed
+	}
+	return err
+}
+
+// keep holds what is wanted until ctx ends, whatever the config becomes meanwhile.
+func (k *keeper) keep(ctx context.Context) error {
+	hub := appliance.NewHub(appliance.New(version(), k.wanted.Board.Name, "", k.loaded.Config))
+	follow := &box{env: k.env, log: k.log, profile: k.wanted.Board}
+	appliance.Run(ctx, hub, k.log,
+		appliance.Task{Name: "config", Run: follow.followConfig},
+		k.ports.Keep(follow.wantedPorts),
+	)
+	return nil
+}
