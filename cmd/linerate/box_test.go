@@ -217,7 +217,7 @@ func compareScreen(t *testing.T, got, golden string) {
 	wrong := 0
 	for y := range a.Bounds().Dy() {
 		for x := range a.Bounds().Dx() {
-			if numbers := y >= 48 && x >= 18; numbers {
+			if numbers := y >= 45 && x >= 18; numbers {
 				continue
 			}
 			if a.At(x, y) != b.At(x, y) {

@@ -63,7 +63,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	need(t, "ip", "iperf3", "setpriv")
+	need(t, "ip", "ss", "iperf3", "setpriv", "unshare", "hostname")
 	dir, err := os.MkdirTemp("", "linerate-box")
 	if err != nil {
 		t.Fatal(err)
@@ -89,6 +89,8 @@ func newRig(t *testing.T) *rig {
 	r.must("ip", "netns", "add", r.peer)
 	for _, port := range []string{"eth1", "eth2"} {
 		r.must("ip", "link", "add", port, "netns", r.box, "type", "veth", "peer", "name", port, "netns", r.peer)
+		// The same MAC every time gives the same link-local address, which the display shows.
+		r.in(r.box, "ip", "link", "set", port, "address", "02:00:5e:10:00:0"+port[3:])
 		r.in(r.peer, "ip", "link", "set", port, "up")
 	}
 	r.in(r.peer, "ip", "address", "add", "192.0.2.2/24", "dev", "eth1")
@@ -158,7 +160,7 @@ func (r *rig) linerate(words ...string) (stdout, stderr string, status int) {
 func (r *rig) serve() *exec.Cmd {
 	r.t.Helper()
 	id := fmt.Sprint(nobody)
-	words := append([]string{"netns", "exec", r.box, "setpriv", "--reuid", id, "--regid", id, "--clear-groups",
+	words := append([]string{"netns", "exec", r.box, "unshare", "--uts", "sh", "-c", `hostname linerate-1 && exec "$@"`, "sh", "setpriv", "--reuid", id, "--regid", id, "--clear-groups",
 		"--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all", "--no-new-privs", program, "serve"}, r.folders()...)
 	cmd := exec.Command("ip", words...)
 	log, err := os.Create(r.file("serve.log"))
