@@ -97,9 +97,6 @@ func (s *Stream) receive() error {
 			if s.stopped.Load() || limit != nil {
 				return true
 			}
-			if int(n) < size { // the queue is empty: no need to ask again
-				return false
-			}
 		}
 	}
 	for {
