@@ -145,7 +145,11 @@ func (k *Keeper) apply(eyes *looker, w Wanted, pass func([]Step) []Step) (Report
 		return r, err
 	}
 	again := makePlan(r.Seen, w, plan.saves)
-	r.Notes = again.Notes
+	for _, n := range again.Notes {
+		if !slices.Contains(r.Notes, n) {
+			r.Notes = append(r.Notes, n)
+		}
+	}
 	for _, s := range again.Steps {
 		if slices.ContainsFunc(done, s.same) {
 			r.Undone = append(r.Undone, s)

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"linerate/appliance"
 	"linerate/netcfg/manager"
 )
@@ -146,7 +148,7 @@ const (
 func (o *originals) load(dir string) error {
 	path := filepath.Join(dir, originalsFile)
 	b, err := readRegular(path, maxOriginals)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		*o = originals{}
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"time"
 
@@ -99,17 +100,31 @@ func (None) AddAddress(a Address) error {
 	return netlink.AddrReplace(link, a.kernel())
 }
 
-// RemoveAddress takes an address away. The kernel drops the routes that cannot be without it.
+// RemoveAddress takes an address away. The kernel drops the routes that cannot be without it, but no other address.
 func (None) RemoveAddress(a Address) error {
 	link, err := find(a.Interface)
 	if err != nil {
 		return err
+	}
+	if a.Prefix.Addr().Is4() {
+		defer promoteSecondaries(a.Interface)()
 	}
 	err = netlink.AddrDel(link, a.kernel())
 	if errors.Is(err, unix.EADDRNOTAVAIL) {
 		return nil
 	}
 	return err
+}
+
+// promoteSecondaries makes the kernel keep the other IPv4 addresses of a subnet when the first one of it goes, until the
+// func it returns is called (Linux, ip-sysctl.rst: promote_secondaries). Where that cannot be set, they go too.
+func promoteSecondaries(name string) (back func()) {
+	file := "/proc/sys/net/ipv4/conf/" + name + "/promote_secondaries"
+	old, err := os.ReadFile(file)
+	if err != nil || strings.TrimSpace(string(old)) != "0" || os.WriteFile(file, []byte("1"), 0) != nil {
+		return func() {}
+	}
+	return func() { _ = os.WriteFile(file, old, 0) }
 }
 
 // kernel is the address as the kernel is to be told. Flags that only report (permanent, secondary, tentative) are left out.
@@ -147,9 +162,10 @@ func Given(name string, p netip.Prefix) Address {
 	return a
 }
 
+// addrOf takes an IPv4 address in either of net.IP's forms.
 func addrOf(ip net.IP) (netip.Addr, bool) {
 	a, ok := netip.AddrFromSlice(ip)
-	return a, ok
+	return a.Unmap(), ok
 }
 
 func prefixOf(n *net.IPNet) (netip.Prefix, bool) {

@@ -1,5 +1,5 @@
 // Package netnstest runs a test binary in a network namespace of its own, with a sysfs that shows it, so that tests may
-// make bridges, veths and addresses without touching the machine. It needs no root: a user namespace gives the rights.
+// make bridges, veths and addresses without touching the machine. It needs no root.
 //
 // Only tests import it. It leaves nothing behind: the namespaces end with the process.
 package netnstest
@@ -20,8 +20,8 @@ const marker = "LINERATE_TEST_NETNS"
 // missing is why there is no namespace; "" inside one.
 var missing = "TestMain did not call netnstest.Run"
 
-// Run is the body of a TestMain: `os.Exit(netnstest.Run(m))`. It starts the test binary again inside new user, network
-// and mount namespaces and returns its exit code. Where the kernel refuses that, the tests run outside, and those that
+// Run is the body of a TestMain: `os.Exit(netnstest.Run(m))`. It starts the test binary again inside new network and
+// mount namespaces (without root in a user namespace too, which gives the rights) and returns its exit code. Where the kernel refuses that, the tests run outside, and those that
 // call Need are skipped.
 func Run(m interface{ Run() int }) int {
 	here, err := os.Readlink("/proc/self/ns/net")
@@ -63,15 +63,15 @@ func again(here string) (int, error) {
 	one := func(id int) []syscall.SysProcIDMap {
 		return []syscall.SysProcIDMap{{ContainerID: 0, HostID: id, Size: 1}}
 	}
+	sys := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
+	if os.Geteuid() != 0 {
+		sys.Cloneflags |= unix.CLONE_NEWUSER
+		sys.UidMappings, sys.GidMappings = one(os.Getuid()), one(os.Getgid())
+	}
 	p, err := os.StartProcess(self, os.Args, &os.ProcAttr{
 		Env:   append(os.Environ(), marker+"="+here),
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
-		Sys: &syscall.SysProcAttr{
-			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNET | unix.CLONE_NEWNS,
-			UidMappings: one(os.Getuid()),
-			GidMappings: one(os.Getgid()),
-			Pdeathsig:   unix.SIGKILL,
-		},
+		Sys:   sys,
 	})
 	if err != nil {
 		return 0, err
