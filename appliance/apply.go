@@ -33,6 +33,7 @@ func Apply(s State, e Event) State {
 		s.Faults = replaceFaults(s.Faults, e.Task, true, e.At, nil)
 	case ConfigLoaded:
 		s.setConfig(e.Config)
+		s.Keys = e.Keys
 		s.ConfigState = ConfigState{Valid: true}
 		if s.View.Message.Title == configTitle {
 			leaveMessage(&s)
@@ -41,8 +42,7 @@ func Apply(s State, e Event) State {
 		s.ConfigState = ConfigState{Error: e.Err}
 		say(&s, configTitle, e.Err)
 	case SettingsChanged:
-		wishes := slices.DeleteFunc(slices.Clone(s.Wishes), func(w Wish) bool { return w.Key == e.Key })
-		s.Wishes = append(wishes, Wish{Key: e.Key, Value: e.Value})
+		s.wish(e.Key, e.Value)
 	case SettingsStored:
 		s.Wishes = slices.DeleteFunc(slices.Clone(s.Wishes), func(w Wish) bool { return slices.Contains(e.Keys, w.Key) })
 		if e.Err != "" {

@@ -239,7 +239,7 @@ func TestOneKey(t *testing.T) {
 	}
 	s = do(s, finished("5", throughput.Client, true))
 	// Every page leads home by "down" or by its own entry Back.
-	for _, page := range []Page{PageMenu, PageTargets, PageTest, PageResult, PagePorts, PageFaults} {
+	for _, page := range []Page{PageMenu, PageTargets, PageSettings, PageTest, PageResult, PagePorts, PageFaults} {
 		p := s
 		open(&p, page)
 		if page == PageResult {
@@ -258,6 +258,41 @@ func TestOneKey(t *testing.T) {
 		if p.Page != PageHome {
 			t.Errorf("from page %s one key does not lead home", page)
 		}
+	}
+}
+
+func TestSettingsPage(t *testing.T) {
+	keys := []config.Key{
+		{Key: "ports.mtu", Value: "leave", Settable: true, Choices: []any{"leave", int64(9000)}},
+		{Key: "test.directions", Value: []any{"rx", "tx"}, Settable: true, Choices: []any{[]any{"rx", "tx"}, []any{"rx"}}},
+		{Key: "server.listen", Value: ":5201"},
+	}
+	s := do(box(), ConfigLoaded{At: noon, Config: config.Default(), Keys: keys}, Ticked{At: at(20)})
+	s = press1(s, Select, Up, Up, Select)
+	if s.Page != PageSettings {
+		t.Fatalf("page %s, want the settings behind the menu's last entry but one", s.Page)
+	}
+	if items := s.Items(); len(items) != 4 || items[0].Label != "Direction" || items[0].Value != "RX,TX" || items[1].Value != "leave" {
+		t.Fatalf("items %v", items)
+	}
+	s = press1(s, Select, Down, Select)
+	if len(s.Wishes) != 2 || s.Items()[0].Value != "RX" || s.Items()[1].Value != "9000" {
+		t.Errorf("wishes %v", s.Wishes)
+	}
+	if s = press1(s, Select); len(s.Wishes) != 2 || s.Items()[1].Value != "leave" {
+		t.Errorf("wishes %v after a further press; want the last choice alone", s.Wishes)
+	}
+	s = Apply(s, SettingsStored{At: at(21), Keys: []string{"ports.mtu", "test.directions"}})
+	if len(s.Wishes) != 0 || s.Page != PageSettings {
+		t.Errorf("wishes %v, page %s after they are stored", s.Wishes, s.Page)
+	}
+	s = press1(s, Down, Select)
+	if len(s.Wishes) != 2 || s.Wishes[0].Value != nil {
+		t.Errorf("wishes %v; want a reset of every settable key", s.Wishes)
+	}
+	s = Apply(s, SettingsStored{At: at(22), Keys: []string{"ports.mtu", "test.directions"}, Err: "disk full"})
+	if s.Page != PageMessage || len(s.Wishes) != 0 {
+		t.Errorf("page %s: what could not be stored must be said", s.Page)
 	}
 }
 

@@ -56,6 +56,7 @@ type TaskUp struct {
 type ConfigLoaded struct {
 	At     time.Time
 	Config config.Config
+	Keys   []config.Key // every key with its value, its origin and what it may be set to
 }
 
 // ConfigRejected says why a new config was not taken; the last good one stays in force.

@@ -42,6 +42,8 @@ const (
 	PagePorts   Page = "ports"  // one port at a time, in full
 	PageFaults  Page = "faults" // what does not work
 	PageMessage Page = "message"
+
+	PageSettings Page = "settings"
 )
 
 // Ask is a question the display puts; select says yes, any other key no.
@@ -98,6 +100,8 @@ func (s State) Items() []Item {
 		return s.menu()
 	case PageTargets:
 		return s.targetItems()
+	case PageSettings:
+		return s.settingItems()
 	case PageTest:
 		if s.ShownTest() == nil {
 			return []Item{
@@ -131,6 +135,9 @@ func (s State) menu() []Item {
 	items = append(items, Item{"Ports", fmt.Sprint(len(s.Ports)), func(s *State) { open(s, PagePorts) }})
 	if len(s.Faults) > 0 {
 		items = append(items, Item{"Faults", fmt.Sprint(len(s.Faults)), func(s *State) { open(s, PageFaults) }})
+	}
+	if len(s.Keys) > 0 {
+		items = append(items, Item{"Settings", "", func(s *State) { open(s, PageSettings) }})
 	}
 	return append(items, Item{"Back", "", goHome})
 }
@@ -205,7 +212,7 @@ func press(s *State, k Key) {
 		if k != Back {
 			open(s, PageMenu)
 		}
-	case PageMenu, PageTargets:
+	case PageMenu, PageTargets, PageSettings:
 		pressList(s, k)
 	case PageTest:
 		if s.ShownTest() != nil {
@@ -353,7 +360,7 @@ func goHome(s *State) { open(s, PageHome) }
 
 // browsing says whether a person is at something that a test that starts must not take away.
 func browsing(p Page) bool {
-	return p == PageMenu || p == PageTargets || p == PagePorts || p == PageFaults
+	return p == PageMenu || p == PageTargets || p == PageSettings || p == PagePorts || p == PageFaults
 }
 
 // say shows a message until a key is pressed.

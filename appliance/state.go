@@ -41,6 +41,7 @@ type State struct {
 	Now     time.Time     `json:"-"` // of the newest event
 	Started time.Time     `json:"-"` // of the first
 	Config  config.Config `json:"-"` // in force
+	Keys    []config.Key  `json:"-"` // the same, key by key
 	Request *Request      `json:"-"` // the run that was asked for and is not done yet
 	Wishes  []Wish        `json:"-"` // settings chosen and not stored yet
 	View    View          `json:"-"` // what the display shows beside the page's name

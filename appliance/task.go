@@ -81,3 +81,34 @@ func runOnce(ctx context.Context, hub *Hub, t Task) (err error) {
 	}()
 	return t.Run(ctx, hub)
 }
+
+// Follow returns a Task that runs what start makes for the value that pick sees in the State, and in its place another when
+// that value changes. The one before has ended by then.
+func Follow[T comparable](name string, pick func(State) T, start func(T) func(context.Context, *Hub) error) Task {
+	return Task{Name: name, Run: func(ctx context.Context, hub *Hub) error {
+		states := hub.Watch(ctx)
+		state, open := <-states
+		for open {
+			value := pick(state)
+			inner, stop := context.WithCancel(ctx)
+			ended := make(chan error, 1)
+			go func() { ended <- runOnce(inner, hub, Task{Name: name, Run: start(value)}) }()
+			for open && pick(state) == value {
+				select {
+				case state, open = <-states:
+				case err := <-ended:
+					stop()
+					if err == nil && ctx.Err() == nil {
+						err = errEnded
+					}
+					return err
+				}
+			}
+			stop()
+			if err := <-ended; err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+}

@@ -48,6 +48,9 @@ type API struct {
 	Hub    *appliance.Hub
 	Store  Store
 	Screen func(appliance.State) image.Image // the panel's picture
+	// Patch stores settings, all or none, and returns the keys of the config that is then in force; nil: there are none. A
+	// nil value takes a setting away.
+	Patch func(values map[string]any) ([]config.Key, error)
 	Log    *slog.Logger
 }
 
@@ -122,6 +125,7 @@ func (a *API) Handler() http.Handler {
 	read("/api/v1/state", func(s appliance.State) any { return s })
 	read("/api/v1/ports", func(s appliance.State) any { return s.Ports })
 	read("/api/v1/findings", func(s appliance.State) any { return s.Findings })
+	read("/api/v1/settings", func(s appliance.State) any { return settable(s.Keys) })
 	read("/api/v1/targets", func(s appliance.State) any { return s.Targets })
 	mux.HandleFunc("GET /api/v1/results", a.results)
 	mux.HandleFunc("GET /api/v1/results/{id}", a.result)
@@ -130,6 +134,7 @@ func (a *API) Handler() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "ok") })
 	change("POST /api/v1/tests", a.startTest)
 	change("DELETE /api/v1/tests/{id}", a.cancelTest)
+	change("PATCH /api/v1/settings", a.patch)
 	change("POST /api/v1/keys/{key}", a.pressKey)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusNotFound, "there is no "+r.Method+" "+r.URL.Path+" here")
@@ -217,6 +222,38 @@ func (a *API) cancelTest(w http.ResponseWriter, r *http.Request) {
 	}
 	a.Hub.Publish(appliance.CancelRequested{At: time.Now(), ID: id})
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// settable are the keys that PATCH takes.
+func settable(keys []config.Key) []config.Key {
+	list := []config.Key{}
+	for _, k := range keys {
+		if k.Settable {
+			list = append(list, k)
+		}
+	}
+	return list
+}
+
+func (a *API) patch(w http.ResponseWriter, r *http.Request) {
+	var values map[string]any
+	if !readJSON(w, r, &values) {
+		return
+	}
+	if a.Patch == nil {
+		problem(w, http.StatusConflict, "this appliance keeps no settings")
+		return
+	}
+	keys, err := a.Patch(values)
+	var refused *config.SettingError
+	switch {
+	case errors.As(err, &refused):
+		problem(w, http.StatusBadRequest, err.Error())
+	case err != nil:
+		problem(w, http.StatusInternalServerError, err.Error())
+	default:
+		writeJSON(w, http.StatusOK, settable(keys))
+	}
 }
 
 func (a *API) pressKey(w http.ResponseWriter, r *http.Request) {

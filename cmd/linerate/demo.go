@@ -101,7 +101,7 @@ func demo(ctx context.Context, e env, port int, size image.Point) error {
 	defer quit()
 
 	b := assemble(e, log, loaded, nil)
-	b.size = size
+	b.size.Store(&size)
 	edges := []appliance.Task{netcfgtest.Simulate(1, time.Now)}
 	if screen {
 		caption := "arrows, Enter, Backspace: keys   1 2 3: k1 k2 k3   q: end   iperf3 -c 127.0.0.1"

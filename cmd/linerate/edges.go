@@ -2,13 +2,20 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"image"
 	"net"
+	"os"
+	"slices"
 	"time"
 
 	"linerate/appliance"
+	"linerate/appliance/board"
 	"linerate/appliance/config"
+	"linerate/buttons"
 	"linerate/display"
+	"linerate/display/panel"
 	"linerate/netcfg"
 )
 
@@ -19,9 +26,54 @@ var smallPanel = image.Pt(128, 64)
 func (b *box) edges() []appliance.Task {
 	return []appliance.Task{
 		{Name: "config", Run: b.followConfig},
+		{Name: "settings", Run: b.storeSettings},
 		netcfg.Watch(b.wantedPorts, b.log),
 		netcfg.Follow(b.env.runDir, b.log),
+		buttons.Task(buttons.Options{Root: b.env.root, Profile: b.profile, Log: b.log}),
+		b.drive(),
 	}
+}
+
+// drive is the display's Task: the panel that the config or the board's profile names.
+func (b *box) drive() appliance.Task {
+	chosen := func(s appliance.State) string { return s.Config.Display.Panel }
+	return appliance.Follow("display", chosen, func(name string) func(context.Context, *appliance.Hub) error {
+		size := smallPanel
+		open := func() (display.Panel, error) { return display.OpenTerminal(os.Stdout, "") }
+		if name != config.PanelTerminal {
+			spec, err := panelSpec(b.env, b.hub.State().Config.Board.Profile, name)
+			if spec == nil || err != nil {
+				return func(ctx context.Context, hub *appliance.Hub) error {
+					if err != nil {
+						return err
+					}
+					b.log.Info("no panel: pages, keys and screen.png work all the same", "panel", name)
+					<-ctx.Done()
+					return nil
+				}
+			}
+			size = image.Pt(spec.Width, spec.Height)
+			open = func() (display.Panel, error) { return panel.Open(*spec) }
+		}
+		b.size.Store(&size)
+		return display.Task(open, size, display.Options{Log: b.log}).Run
+	})
+}
+
+// panelSpec describes the panel to drive; nil where there is none.
+func panelSpec(e env, profile, name string) (*board.Panel, error) {
+	switch name {
+	case config.PanelNone, config.PanelTerminal:
+		return nil, nil
+	case config.Auto:
+		p, _ := board.Detect(e.root, profile)
+		return p.Panel, nil
+	}
+	p, errs := board.Detect(e.root, profile, name)
+	if p.Panel == nil || !slices.Contains(p.HATs, name) {
+		return nil, fmt.Errorf("[display] panel = %q: %w", name, errors.Join(errs...))
+	}
+	return p.Panel, nil
 }
 
 func (b *box) wantedPorts(s appliance.State) netcfg.Wanted { return wanted(b.profile, s.Config) }
@@ -37,12 +89,51 @@ func (b *box) followConfig(ctx context.Context, hub *appliance.Hub) error {
 			hub.Publish(appliance.ConfigRejected{At: time.Now(), Err: err.Error()})
 			return
 		}
-		hub.Publish(appliance.ConfigLoaded{At: time.Now(), Config: loaded.Config})
+		hub.Publish(appliance.ConfigLoaded{At: time.Now(), Config: loaded.Config, Keys: loaded.Keys})
+		if len(loaded.Stale) > 0 {
+			if err := b.settings.DropStale(); err != nil {
+				b.log.Warn("dropped settings stay in the file", "error", err)
+			}
+		}
 	})
 }
 
+// storeSettings stores what somebody chose with the keys. The config with it is in force before the wish is gone.
+func (b *box) storeSettings(ctx context.Context, hub *appliance.Hub) error {
+	for state := range hub.Watch(ctx) {
+		if len(state.Wishes) == 0 {
+			continue
+		}
+		values, keys := map[string]any{}, []string{}
+		for _, w := range state.Wishes {
+			values[w.Key] = w.Value
+			keys = append(keys, w.Key)
+		}
+		stored := appliance.SettingsStored{Keys: keys}
+		if _, err := b.patchSettings(values); err != nil {
+			b.log.Error("settings not saved", "error", err)
+			stored.Err = err.Error()
+		}
+		stored.At = time.Now()
+		hub.Publish(stored)
+	}
+	return nil
+}
+
+// patchSettings stores settings, all or none, and puts the config with them in force; a nil value takes one away.
+func (b *box) patchSettings(values map[string]any) ([]config.Key, error) {
+	if err := b.settings.Patch(values); err != nil {
+		return nil, err
+	}
+	loaded, err := config.Load(configPaths(b.env))
+	if err != nil {
+		return nil, fmt.Errorf("saved, but the config is not in force: %w", err)
+	}
+	return b.hub.Publish(appliance.ConfigLoaded{At: time.Now(), Config: loaded.Config, Keys: loaded.Keys}).Keys, nil
+}
+
 // picture draws the page shown at the panel's size.
-func (b *box) picture(s appliance.State) image.Image { return display.Page(s, b.size) }
+func (b *box) picture(s appliance.State) image.Image { return display.Page(s, *b.size.Load()) }
 
 // listenTCP binds a server's address and says who has it where it is taken.
 func listenTCP(address string) (net.Listener, error) {

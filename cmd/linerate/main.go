@@ -34,7 +34,7 @@ var commands = []command{
 	serveCommand, demoCommand, netcfgCommand,
 	testCommand, resultsCommand, statusCommand, portsCommand,
 	pressCommand, screenshotCommand, watchCommand,
-	checkConfigCommand, versionCommand,
+	boardCommand, configCommand, checkConfigCommand, versionCommand,
 }
 
 // env is where a command finds the box, and where it writes.

@@ -129,7 +129,7 @@ func (k *keeper) said(report netcfg.Report, err error, asJSON bool) error {
 // keep holds what is wanted until ctx ends, whatever the config becomes meanwhile.
 func (k *keeper) keep(ctx context.Context) error {
 	hub := appliance.NewHub(appliance.New(version(), k.wanted.Board.Name, "", k.loaded.Config))
-	follow := &box{env: k.env, log: k.log, profile: k.wanted.Board}
+	follow := &box{env: k.env, log: k.log, profile: k.wanted.Board, hub: hub}
 	appliance.Run(ctx, hub, k.log,
 		appliance.Task{Name: "config", Run: follow.followConfig},
 		k.ports.Keep(follow.wantedPorts),

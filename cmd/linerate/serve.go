@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -56,7 +57,8 @@ type box struct {
 	store    *results.Store
 	reporter *runner.Reporter
 	server   *iperf3.Server
-	size     image.Point // of the panel's picture
+	settings *config.Settings
+	size     atomic.Pointer[image.Point] // of the panel's picture
 }
 
 // assemble builds the box. What is wrong with config, board files or the result store becomes a fault; the box serves all
@@ -69,13 +71,19 @@ func assemble(e env, log *slog.Logger, loaded config.Loaded, configErr error) *b
 	store, storeErrs := openStore(e, log)
 	host, _ := os.Hostname() // an unnamed box is no matter
 
-	b := &box{env: e, log: log, profile: profile, store: store, size: smallPanel}
+	b := &box{env: e, log: log, profile: profile, store: store}
+	b.settings = config.NewSettings(configPaths(e), log)
+	b.size.Store(&smallPanel)
+	if spec, _ := panelSpec(e, loaded.Config.Board.Profile, loaded.Config.Display.Panel); spec != nil {
+		b.size.Store(&image.Point{X: spec.Width, Y: spec.Height})
+	}
 	b.hub = appliance.NewHub(appliance.New(version(), profile.Name, host, loaded.Config))
 	b.reporter = &runner.Reporter{Hub: b.hub, Store: store, Log: log}
 	b.server = iperf3.NewServer(serverOptions(loaded.Config.Server, b.reporter, log))
 
 	now := time.Now()
 	b.hub.Publish(appliance.ResultsSeen{At: now, Results: store.Last(appliance.MaxResults)})
+	b.hub.Publish(appliance.ConfigLoaded{At: now, Config: loaded.Config, Keys: loaded.Keys})
 	if configErr != nil {
 		log.Error("config not used", "error", configErr)
 		b.hub.Publish(appliance.ConfigRejected{At: now, Err: configErr.Error()})
@@ -98,11 +106,12 @@ func titles(errs []error, log *slog.Logger) []string {
 // the edges and the API.
 func (b *box) run(ctx context.Context, edges []appliance.Task) error {
 	defer b.store.Close()
-	api := &web.API{Hub: b.hub, Store: b.store, Screen: b.picture, Log: b.log}
+	api := &web.API{Hub: b.hub, Store: b.store, Screen: b.picture, Patch: b.patchSettings, Log: b.log}
 	run := &runner.Runner{Engines: engines(), Reporter: b.reporter, Log: b.log}
 	tasks := append([]appliance.Task{
 		{Name: "clock", Run: b.tick},
-		{Name: "iperf3", Run: b.serveIperf3},
+		b.serveIperf3(),
+		{Name: "iperf3-limits", Run: b.limitIperf3},
 		{Name: "runner", Run: run.Run},
 		runner.EndTests(b.server),
 		runner.SeekServers(),
@@ -119,62 +128,41 @@ func engines() map[string]throughput.Engine {
 	return map[string]throughput.Engine{"iperf3": &iperf3.Client{}}
 }
 
-// serveIperf3 keeps the throughput server as the config wants it: limits change at once, another address is bound anew.
-func (b *box) serveIperf3(ctx context.Context, hub *appliance.Hub) error {
-	var (
-		serving = make(chan error, 1)
-		stop    = func() {}
-		bound   string
-		applied *config.Server
-	)
-	defer func() { stop() }()
-	watch := hub.Watch(ctx)
-	for {
-		select {
-		case err := <-serving:
-			if ctx.Err() != nil {
+// serveIperf3 is the throughput server's Task: another address in the config is bound anew, "" serves nobody.
+func (b *box) serveIperf3() appliance.Task {
+	address := func(s appliance.State) string {
+		if !s.Config.Server.Enable {
+			return ""
+		}
+		return s.Config.Server.Listen
+	}
+	return appliance.Follow("iperf3", address, func(listen string) func(context.Context, *appliance.Hub) error {
+		return func(ctx context.Context, hub *appliance.Hub) error {
+			if listen == "" {
+				<-ctx.Done()
 				return nil
-			}
-			return err
-		case state, open := <-watch:
-			if !open {
-				stop()
-				return nil
-			}
-			want := state.Config.Server
-			if applied == nil || !reflect.DeepEqual(*applied, want) {
-				b.server.SetOptions(serverOptions(want, b.reporter, b.log))
-				applied = &want
-			}
-			listen := want.Listen
-			if !want.Enable {
-				listen = ""
-			}
-			if listen == bound {
-				continue
-			}
-			stop()
-			if bound = listen; listen == "" {
-				continue
 			}
 			l, err := listenTCP(listen)
 			if err != nil {
 				return err
 			}
+			defer l.Close()
 			b.log.Info("throughput server accepts", "address", l.Addr().String())
-			serveCtx, cancel := context.WithCancel(ctx)
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				err := b.server.Serve(serveCtx, l)
-				l.Close()
-				if serveCtx.Err() == nil {
-					serving <- err
-				}
-			}()
-			stop = func() { cancel(); <-ended }
+			return b.server.Serve(ctx, l)
+		}
+	})
+}
+
+// limitIperf3 keeps the server's limits as the config has them.
+func (b *box) limitIperf3(ctx context.Context, hub *appliance.Hub) error {
+	var applied config.Server
+	for state := range hub.Watch(ctx) {
+		if want := state.Config.Server; !reflect.DeepEqual(applied, want) {
+			b.server.SetOptions(serverOptions(want, b.reporter, b.log))
+			applied = want
 		}
 	}
+	return nil
 }
 
 func serverOptions(c config.Server, observer throughput.Observer, log *slog.Logger) iperf3.Options {
