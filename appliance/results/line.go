@@ -102,13 +102,14 @@ var seqPattern = regexp.MustCompile(`"seq":([0-9]{1,18}),`)
 // scan reads a log of size bytes and hands over each good line. end is behind the last of them. high is the highest seq
 // that can still be read in what is damaged. The error is of the disk; what was read until then counts.
 func scan(r io.ReaderAt, size int64, visit func(line)) (report Report, end int64, high uint64, err error) {
-	const chunk = 2 * (maxRecordBytes + maxEnvelope)
+	const chunk = int64(2 * (maxRecordBytes + maxEnvelope))
 	var (
-		in  = io.NewSectionReader(r, 0, size)
-		buf = make([]byte, 0, chunk)
-		at  int64 // of buf[0] in the file
-		bad int64 // bytes since the last good line
-		eof bool
+		in    = io.NewSectionReader(r, 0, size)
+		space = make([]byte, min(chunk, max(size, 0)+1)) // one more, to see the end
+		buf   []byte
+		at    int64 // of buf[0] in the file
+		bad   int64 // bytes since the last good line
+		eof   bool
 	)
 	skip := func(n int) {
 		for _, m := range seqPattern.FindAllSubmatch(buf[:n], -1) {
@@ -121,10 +122,9 @@ func scan(r io.ReaderAt, size int64, visit func(line)) (report Report, end int64
 	}
 	for {
 		if !eof && len(buf) < maxRecordBytes+maxEnvelope {
-			fresh := make([]byte, len(buf), chunk)
-			copy(fresh, buf)
-			n, e := io.ReadFull(in, fresh[len(buf):chunk])
-			buf = fresh[:len(buf)+n]
+			kept := copy(space, buf)
+			n, e := io.ReadFull(in, space[kept:])
+			buf = space[:kept+n]
 			eof = e != nil
 			if e != nil && e != io.EOF && !errors.Is(e, io.ErrUnexpectedEOF) {
 				err = e
@@ -160,29 +160,15 @@ func scan(r io.ReaderAt, size int64, visit func(line)) (report Report, end int64
 	return report, end, high, err
 }
 
-// stampOf reads the first keys of a record and stops: a log of thousands is read at each start.
+// stampOf reads only the beginning of a record, since a log of thousands is read at each start. No text can look like the
+// key behind it: JSON escapes its quotes.
 func stampOf(body []byte) (Stamp, error) {
 	var s Stamp
-	want := map[string]any{
-		"id": &s.ID, "seq": &s.Seq, "run": &s.Run, "time": &s.Time, "clock": &s.Clock, "boot_id": &s.BootID, "uptime_s": &s.UptimeS,
+	if i := bytes.Index(body, []byte(`,"engine":`)); i > 0 {
+		body = append(body[:i:i], '}')
 	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return s, errRecord
-	}
-	for len(want) > 0 && d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return s, err
-		}
-		into, ok := want[fmt.Sprint(key)]
-		if !ok {
-			into = new(json.RawMessage)
-		}
-		if err := d.Decode(into); err != nil {
-			return s, err
-		}
-		delete(want, fmt.Sprint(key))
+	if err := json.Unmarshal(body, &s); err != nil {
+		return s, err
 	}
 	if s.Seq == 0 {
 		return s, errRecord

@@ -22,13 +22,15 @@ func (s *Store) shrink() {
 		if err != nil {
 			s.retry = n + s.maxResults/50 + 1
 			s.log.Warn("the result log is too large and could not be rewritten", "folder", s.where, "error", err)
+			return
 		}
+		s.shrink() // for what came meanwhile
 	})
 }
 
 // rewrite puts the newest results into a new file that takes the place of the old one. Lines are copied as they are, so
 // what a later version wrote stays; what has become unreadable is left behind. Readers have the old file or the new.
-func (s *Store) rewrite() (err error) {
+func (s *Store) rewrite() error {
 	if err := s.disk.remove(newFileName); err != nil {
 		return err
 	}
@@ -36,50 +38,63 @@ func (s *Store) rewrite() (err error) {
 	if err != nil {
 		return err
 	}
-	taken := false
-	defer func() {
-		if err != nil && !taken {
-			f.Close()
-			err = errors.Join(err, s.disk.remove(newFileName))
-		}
-	}()
-
-	s.mu.Lock()
-	c := &copier{to: f, from: s.file, done: map[string]bool{}}
-	keep, end, known := s.newest(), s.end, s.moments.with(s.clock)
-	s.mu.Unlock()
-	c.copy(keep, known)
-	if err := c.sync(); err != nil {
-		return err
+	c := s.copyMost(f)
+	if err := s.replace(c); err != nil {
+		f.Close()
+		return errors.Join(err, s.disk.remove(newFileName))
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.name()
+}
 
+// copyMost copies what is there, without the lock: the log only grows.
+func (s *Store) copyMost(f diskFile) *copier {
+	s.mu.Lock()
+	c := &copier{to: f, from: s.file, until: s.end, unset: map[string]bool{}}
+	keep := s.newest()
+	s.mu.Unlock()
+	c.copy(keep)
+	c.sync()
+	return c
+}
+
+// replace copies what came meanwhile and lets the new file take the place of the old.
+func (s *Store) replace(c *copier) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.file != c.from {
 		return errors.New("the log was replaced meanwhile")
 	}
-	var later []entry // written meanwhile, or waiting
+	var later []entry
 	for _, e := range s.entries {
-		if e.off >= end || e.off < 0 {
+		if e.off >= c.until || e.off < 0 {
 			later = append(later, e)
 		}
 	}
-	c.copy(later, s.moments)
-	if err := c.sync(); err != nil {
-		return err
+	c.copy(later)
+	for boot := range c.unset {
+		if k, known := s.moments[boot]; known {
+			if body, err := json.Marshal(k); err == nil {
+				c.write(wrap(clockLine, body))
+			}
+		}
+	}
+	c.sync()
+	if c.err != nil {
+		return c.err
 	}
 	if err := s.disk.rename(newFileName, FileName); err != nil {
 		return err
 	}
 	// From here on the new file is the log, though a power cut may still bring the old one back.
 	s.file.Close()
-	s.file, s.entries, s.end, s.torn, s.tail = f, nil, c.end, false, false
+	s.file, s.entries, s.end, s.torn, s.tail, s.unnamed = c.to, nil, c.end, false, false, true
 	for _, e := range c.entries {
 		s.insert(e)
 	}
 	s.log.Info("result log rewritten", "folder", s.where, "results", len(s.entries), "unreadable", c.lost)
-	taken, s.unnamed = true, true
-	return s.name()
+	return nil
 }
 
 // newest chooses what stays: nine tenths of what may be there.
@@ -99,17 +114,17 @@ func (s *Store) newest() []entry {
 type copier struct {
 	to      diskFile
 	from    diskFile
-	entries []entry // in the new log
-	done    map[string]bool
+	until   int64           // of what was there when copying began
+	entries []entry         // in the new log
+	unset   map[string]bool // boots with results from before their clock was set
 	lost    int
 	end     int64
 	buf     []byte
 	err     error
 }
 
-// copy writes the lines of the entries, and before the first result of a boot whose clock was not set the moment by which
-// it is corrected.
-func (c *copier) copy(entries []entry, known moments) {
+// copy writes the lines of the entries. Those that wait for the disk go on waiting.
+func (c *copier) copy(entries []entry) {
 	for _, e := range entries {
 		if e.off < 0 {
 			c.entries = append(c.entries, e)
@@ -120,11 +135,8 @@ func (c *copier) copy(entries []entry, known moments) {
 			c.lost++
 			continue
 		}
-		if k, ok := known[stamp.BootID]; ok && stamp.Clock != Synced && !c.done[stamp.BootID] {
-			c.done[stamp.BootID] = true
-			if body, err := json.Marshal(k); err == nil {
-				c.write(wrap(clockLine, body))
-			}
+		if stamp.Clock != Synced {
+			c.unset[stamp.BootID] = true
 		}
 		if line[len(line)-1] != '\n' {
 			line = append(line, '\n')
@@ -149,12 +161,11 @@ func (c *copier) flush() {
 	c.buf = c.buf[:0]
 }
 
-func (c *copier) sync() error {
+func (c *copier) sync() {
 	c.flush()
-	if c.err != nil {
-		return c.err
+	if c.err == nil {
+		c.err = c.to.Sync()
 	}
-	return c.to.Sync()
 }
 
 // readLine reads a line from the disk and checks it again.
