@@ -34,7 +34,7 @@ var commands = []command{
 	serveCommand, demoCommand, netcfgCommand,
 	testCommand, resultsCommand, statusCommand, portsCommand,
 	pressCommand, screenshotCommand, watchCommand,
-	boardCommand, configCommand, checkConfigCommand, versionCommand,
+	boardCommand, collectCommand, configCommand, checkConfigCommand, versionCommand,
 }
 
 // env is where a command finds the box, and where it writes.
@@ -89,7 +89,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	set.SetOutput(io.Discard)
 	set.SortFlags = false
 	do := c.flags(set)
-	set.StringVar(&e.root, "root", "/", "folder that holds the box's /sys, /proc, /etc and /boot")
+	set.StringVar(&e.root, "root", "/", "folder, or archive of 'linerate collect', that holds the box's /sys, /proc, /etc and /boot")
 	set.StringVar(&e.config, "config", "", "config file in place of /etc/linerate/linerate.toml")
 	set.StringVar(&e.stateDir, "state-dir", defaultStateDir, "folder of results and settings")
 	set.StringVar(&e.runDir, "run-dir", defaultRunDir, "folder of the API's socket")
@@ -102,7 +102,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		err = usageError{err}
 	default:
-		err = do(ctx, e, set.Args())
+		var done func()
+		if done, err = openRoot(&e); err == nil {
+			err = do(ctx, e, set.Args())
+		}
+		done()
 	}
 	var usage usageError
 	switch {
