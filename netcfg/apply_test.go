@@ -2,6 +2,7 @@ package netcfg
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -125,27 +126,51 @@ func TestMovesAllKindsOfAddresses(t *testing.T) {
 	}
 }
 
-// A bridge that is made again filters by VLAN as before.
+// A bridge that is made again is set as before, and so are its members.
+func TestRestoresBridgeSettings(t *testing.T) {
+	bridged(t)
+	settings := map[string]string{
+		"br0/bridge/forward_delay": "400", "br0/bridge/stp_state": "1", "br0/bridge/multicast_snooping": "0",
+		"eth1/brport/path_cost": "7", "eth2/brport/isolated": "1", "eth2/brport/hairpin_mode": "1",
+	}
+	for file, value := range settings {
+		if err := os.WriteFile("/sys/class/net/"+file, []byte(value), 0); errors.Is(err, fs.ErrPermission) && os.Getuid() == 0 {
+			t.Skip("the bridge's files in sysfs are not ours to write in a user namespace")
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	mac := byName(t, "br0").Attrs().HardwareAddr.String()
+	k, w := keeper(t), wants(generic, "eth1", "eth2")
+	if r := apply(t, k, w); !r.Good() {
+		t.Fatal(r.Errors())
+	}
+	if r, err := k.Restore(t.Context(), w); err != nil || !r.Good() {
+		t.Fatalf("restore: %v, %v", r.Errors(), err)
+	}
+	for file, want := range settings {
+		b, err := os.ReadFile("/sys/class/net/" + file)
+		if got := strings.TrimSpace(string(b)); err != nil || got != want {
+			t.Errorf("%s is %q, %v; it was %q", file, got, err, want)
+		}
+	}
+	if got := byName(t, "br0").Attrs().HardwareAddr.String(); got != mac {
+		t.Errorf("its MAC is %s, it was %s", got, mac)
+	}
+}
+
+// A bridge that filters by VLAN does so as before when it is made again.
 func TestRestoresVLANFilter(t *testing.T) {
 	bridged(t)
-	if os.WriteFile("/sys/class/net/br0/bridge/vlan_filtering", []byte("0"), 0) != nil {
-		t.Skip("the bridge's files in sysfs are not ours to write in a user namespace")
+	if err := os.WriteFile("/sys/class/net/br0/bridge/vlan_filtering", []byte("1"), 0); err != nil {
+		t.Skip("no VLAN filter in this kernel, or not ours to set: ", err)
 	}
-	write := func(file, value string) { must(t, os.WriteFile("/sys/class/net/br0/bridge/"+file, []byte(value), 0)) }
-	write("vlan_filtering", "1")
-	write("forward_delay", "400")
 	must(t, netlink.BridgeVlanAdd(byName(t, "eth2"), 130, true, true, false, true))
 	must(t, netlink.BridgeVlanDel(byName(t, "eth2"), 1, false, true, false, true))
-	must(t, os.WriteFile("/sys/class/net/eth2/brport/isolated", []byte("1"), 0))
 	state := func() string {
-		var out []string
-		for _, f := range []string{"br0/bridge/vlan_filtering", "br0/bridge/forward_delay", "eth1/brport/isolated", "eth2/brport/isolated"} {
-			b, err := os.ReadFile("/sys/class/net/" + f)
-			must(t, err)
-			out = append(out, strings.TrimSpace(string(b)))
-		}
 		vlans, err := netlink.BridgeVlanList()
 		must(t, err)
+		var out []string
 		for _, name := range []string{"br0", "eth1", "eth2"} {
 			for _, v := range vlans[int32(byName(t, name).Attrs().Index)] {
 				out = append(out, name, v.String())
@@ -162,7 +187,7 @@ func TestRestoresVLANFilter(t *testing.T) {
 		t.Fatalf("restore: %v, %v", r.Errors(), err)
 	}
 	if after := state(); after != before {
-		t.Errorf("the bridge is\n%s, it was\n%s", after, before)
+		t.Errorf("the bridge has\n%s, it had\n%s", after, before)
 	}
 }
 
@@ -311,23 +336,54 @@ func TestFailedMoveIsRolledBack(t *testing.T) {
 	}
 }
 
-// A run that broke off after the ports had left is finished by the next.
+// Wherever a run breaks off, as if the power went, the next one ends in the same place, and --restore finds what there was
+// before the first.
 func TestFinishesABrokenRun(t *testing.T) {
-	bridged(t)
-	k, w := keeper(t), wants(generic, "eth1", "eth2")
-	seen, err := Look("/", w)
-	must(t, err)
-	seen.observe()
-	plan := makePlan(seen, w, originals{})
-	must(t, k.save(plan.saves))
-	for _, port := range []string{"eth1", "eth2"} {
-		must(t, netlink.LinkSetNoMaster(byName(t, port)))
-	}
-	if r := apply(t, NewKeeper(k.dir, k.runDir, nil), w); !r.Good() || !holds(t, "eth1", "192.168.2.1/24") {
-		t.Errorf("the address did not follow: %v %v", r.Text(), r.Errors())
-	}
-	if dev := defaultVia(t); dev != "eth1" {
-		t.Errorf("the default route leaves by %q, want eth1", dev)
+	w := wants(generic, "eth1", "eth2")
+	w.Ports.MTU = 9000
+	var steps int
+	var want []string
+	for n := 0; n == 0 || n <= steps; n++ {
+		t.Run(fmt.Sprintf("after %d steps", n), func(t *testing.T) {
+			bridged(t)
+			addAddress(t, "br0", "2001:db8:5::1/64")
+			before := picture(t)
+			k := keeper(t)
+			if n > 0 {
+				did, real := 0, k.do
+				k.do = func(s Step) error {
+					if did == n-1 {
+						panic("the power goes")
+					}
+					did++
+					return real(s)
+				}
+				func() {
+					defer func() {
+						if recover() == nil {
+							t.Error("it did not break off")
+						}
+					}()
+					_, _ = k.Apply(t.Context(), w)
+				}()
+			}
+			again := NewKeeper(k.dir, t.TempDir(), nil)
+			r := apply(t, again, w)
+			if !r.Good() {
+				t.Errorf("the next run: %s%v", r.Text(), r.Errors())
+			}
+			if n == 0 {
+				steps, want = len(r.Done), picture(t)
+			} else if d := diff(want, picture(t)); d != "" {
+				t.Errorf("it ended elsewhere:\n%s", d)
+			}
+			if r, err := again.Restore(t.Context(), w); err != nil || !r.Good() {
+				t.Errorf("restore: %s%v, %v", r.Text(), r.Errors(), err)
+			}
+			if d := diff(before, picture(t)); d != "" {
+				t.Errorf("after --restore this differs:\n%s", d)
+			}
+		})
 	}
 }
 

@@ -31,7 +31,7 @@ func writeFile(path string, content []byte, mode os.FileMode, lasting bool) (err
 		err = f.Chmod(mode) // whatever the umask
 	}
 	if err == nil && lasting {
-		err = f.Sync()
+		err = fsync(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
@@ -45,12 +45,15 @@ func writeFile(path string, content []byte, mode os.FileMode, lasting bool) (err
 	return nil
 }
 
+// fsync is a variable for the test that watches when it is called.
+var fsync = (*os.File).Sync
+
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(fsync(d), d.Close())
 }
 
 // readRegular reads a file that others may have put there: only if it is regular, without following a link, without

@@ -26,6 +26,7 @@ type Keeper struct {
 	dir    string
 	runDir string
 	log    *slog.Logger
+	do     func(Step) error // on the running system
 
 	mu   sync.Mutex
 	past *originals // where the folder cannot be written to: lost at the end of the process, better than never known
@@ -38,7 +39,7 @@ func NewKeeper(dir, runDir string, log *slog.Logger) *Keeper {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Keeper{dir: dir, runDir: runDir, log: log}
+	return &Keeper{dir: dir, runDir: runDir, log: log, do: doer{log: log.Warn}.do}
 }
 
 // Report is what became of a plan.
@@ -211,8 +212,7 @@ func (o originals) names(w Wanted) Wanted {
 }
 
 func (k *Keeper) run(steps []Step) (done []Step, failed []Failure) {
-	d := doer{log: k.log.Warn}
-	done, failed = run(steps, d.do)
+	done, failed = run(steps, k.do)
 	now := time.Now()
 	for _, s := range done {
 		k.log.Info(s.Text)
