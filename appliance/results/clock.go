@@ -68,11 +68,14 @@ func (c Clock) stamp() Stamp {
 	if c.Synced() {
 		s.Clock = Synced
 	}
-	if y := s.Time.Year(); y < 0 || y > 9999 {
-		s.Time = time.Unix(0, 0).UTC() // what RFC 3339 cannot write is no time of day
+	if !writable(s.Time) {
+		s.Time, s.Clock = time.Unix(0, 0).UTC(), Unsynced
 	}
 	return s
 }
+
+// writable says whether RFC 3339 can write the time. What it cannot is no time of day.
+func writable(t time.Time) bool { return t.Year() >= 0 && t.Year() <= 9999 }
 
 // Age returns how long ago the result was stored. ok is false where that cannot be known: it needs the same boot, or the
 // time of day trusted then and now.
@@ -100,7 +103,8 @@ type moments map[string]moment
 
 // learn takes the latest of each boot: the longer a clock was kept on time, the better.
 func (m moments) learn(k moment) {
-	if k.BootID != "" && (m[k.BootID].Time.IsZero() || k.UptimeS >= m[k.BootID].UptimeS) {
+	good := k.BootID != "" && k.UptimeS >= 0 && k.UptimeS <= maxUptimeS
+	if good && (m[k.BootID].Time.IsZero() || k.UptimeS >= m[k.BootID].UptimeS) {
 		m[k.BootID] = k
 	}
 }
@@ -111,8 +115,10 @@ func (m moments) correct(s *Stamp) {
 	if s.Clock == Synced || !ok {
 		return
 	}
-	s.Time = k.Time.Add(seconds(s.UptimeS - k.UptimeS)).Truncate(time.Millisecond)
-	s.Clock = Synced
+	at := k.Time.Add(seconds(s.UptimeS - k.UptimeS)).Truncate(time.Millisecond)
+	if writable(at) {
+		s.Time, s.Clock = at, Synced
+	}
 }
 
 // with adds the present moment, where the clock can be trusted.

@@ -170,8 +170,5 @@ func stampOf(body []byte) (Stamp, error) {
 	if err := json.Unmarshal(body, &s); err != nil {
 		return s, err
 	}
-	if s.Seq == 0 {
-		return s, errRecord
-	}
-	return s, nil
+	return s, s.check()
 }

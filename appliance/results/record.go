@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
@@ -113,17 +114,29 @@ func clean(v reflect.Value) {
 
 func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
 
-var errRecord = errors.New("a record without a seq")
+// What a stamp may hold. JSON numbers are exact up to 2^53; no box is up for a century.
+const (
+	maxSeq     = 1 << 53
+	maxUptimeS = 100 * 365 * 86400
+)
 
-// decode reads what encode wrote. A record of a later version may have more keys; one without a seq is no record.
+var errRecord = errors.New("a record without a good stamp")
+
+func (s Stamp) check() error {
+	if s.Seq == 0 || s.Seq > maxSeq || s.ID != strconv.FormatUint(s.Seq, 10) || !(s.UptimeS >= 0 && s.UptimeS <= maxUptimeS) {
+		return errRecord
+	}
+	return nil
+}
+
+// decode reads what encode wrote. A record of a later version may have more keys.
 func decode(b []byte) (Record, error) {
 	var r Record
 	if err := json.Unmarshal(b, &r); err != nil {
 		return Record{}, err
 	}
-	if r.Seq == 0 {
-		return Record{}, errRecord
+	if err := r.check(); err != nil {
+		return Record{}, err
 	}
-	r.Intervals = throughput.MergeIntervals(r.Intervals, throughput.MaxIntervals)
 	return bounded(r), nil
 }

@@ -107,7 +107,7 @@ func TestEncodeKeepsWhatItCan(t *testing.T) {
 	for i := range 5000 {
 		r.Intervals = append(r.Intervals, throughput.Interval{StartS: float64(i), EndS: float64(i + 1), BPS: math.Inf(-1)})
 	}
-	r.Seq = 1
+	r.Seq, r.ID = 1, "1"
 	b, err := encode(r)
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestEncodeKeepsWhatItCan(t *testing.T) {
 
 	// Many full texts beside many intervals: the intervals give way.
 	r = example(1)
-	r.Seq = 1
+	r.Seq, r.ID = 1, "1"
 	for range maxList {
 		r.Findings = append(r.Findings, strings.Repeat("x", 950))
 	}
