@@ -21,7 +21,8 @@ type course struct {
 
 	streams []*throughput.Stream
 	budget  *throughput.Budget
-	loops   sync.WaitGroup
+	senders sync.WaitGroup
+	loops   sync.WaitGroup // the receivers
 	failed  chan error // of a stream, one at most is kept
 
 	meter  *throughput.Meter
@@ -72,7 +73,11 @@ func (c *course) start() {
 		c.omit = time.After(seconds(c.p.Omit))
 	}
 	for _, s := range c.streams {
-		c.loops.Go(func() {
+		loops := &c.loops
+		if s.Direction() == throughput.TX {
+			loops = &c.senders
+		}
+		loops.Go(func() {
 			if err := s.Run(); err != nil {
 				select {
 				case c.failed <- fmt.Errorf("stream to %v: %w", s.Conn().RemoteAddr(), err):
@@ -85,13 +90,20 @@ func (c *course) start() {
 
 func (c *course) tick(now time.Time) throughput.Progress { return c.meter.Tick(now) }
 
-// halt stops the senders and lets the receivers take what is still in flight.
+// halt stops the senders and lets the receivers take what is still in flight. The senders' connections are half closed:
+// version 3.12 reads whole blocks and waits for the rest of the last one, deaf to its control connection.
 func (c *course) halt() {
 	for _, s := range c.streams {
 		if s.Direction() == throughput.TX {
-			s.Stop()
+			s.Halt()
 		} else {
 			s.Drain()
+		}
+	}
+	c.senders.Wait()
+	for _, s := range c.streams {
+		if s.Direction() == throughput.TX {
+			_ = s.Conn().CloseWrite()
 		}
 	}
 }
@@ -172,6 +184,7 @@ func (c *course) stop() {
 	for _, s := range c.streams {
 		s.Stop()
 	}
+	c.senders.Wait()
 	c.loops.Wait()
 }
 
@@ -192,7 +205,7 @@ func (c *course) ours() results {
 		f := c.totals.Flows[i]
 		sr := streamResult{ID: streamID(i), Bytes: f.Bytes, Retransmits: -1, End: c.totals.Seconds}
 		if s.Direction() == throughput.TX {
-			sr.Bytes, sr.Retransmits = f.Moved, f.Retransmits
+			sr.Retransmits = f.Retransmits
 			r.Retransmits = 1
 			r.Congestion = s.Congestion()
 		}

@@ -30,9 +30,9 @@ type Options struct {
 	Allow       []netip.Prefix
 	Copy        bool // copy received payload to user space, as iperf3 does
 	// PortOf names the port that holds a local address; tests are counted by it. Nil: the interface that has the address.
-	PortOf   func(local netip.Addr) string
-	Observer throughput.Observer // may also be a throughput.QueueObserver; nil: nobody looks
-	Log      *slog.Logger        // nil: discard
+	PortOf   func(local netip.Addr) string `json:"-"`
+	Observer throughput.Observer           `json:"-"` // may also be a throughput.QueueObserver; nil: nobody looks
+	Log      *slog.Logger                  `json:"-"` // nil: discard
 }
 
 func (o Options) withDefaults() Options {
@@ -108,6 +108,6 @@ func defaultPatience() patience {
 	return patience{
 		cookie: 5 * time.Second, params: 5 * time.Second, streams: 10 * time.Second, results: 5 * time.Second,
 		late: 2 * time.Second, linger: 2 * time.Second, grace: 30 * time.Second,
-		quiet: 50 * time.Millisecond, drain: 500 * time.Millisecond,
+		quiet: 300 * time.Millisecond, drain: time.Second,
 	}
 }

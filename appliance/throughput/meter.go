@@ -36,7 +36,7 @@ type edge struct {
 	retransmits int64
 }
 
-// NewMeter starts to measure at now. Intervals shorter than 100 ms, or 0, are taken as 1 s.
+// NewMeter starts to measure at now, from where the flows began. Intervals shorter than 100 ms, or 0, are taken as 1 s.
 func NewMeter(flows []Flow, interval time.Duration, now time.Time) *Meter {
 	if interval < TickTime {
 		interval = time.Second
@@ -50,9 +50,7 @@ func NewMeter(flows []Flow, interval time.Duration, now time.Time) *Meter {
 			m.receivers++
 		}
 	}
-	m.read()
-	copy(m.prev, m.now)
-	m.Reset(now)
+	m.zero, m.cut.at = now, now // what came before the Meter was made counts
 	return m
 }
 

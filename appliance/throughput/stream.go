@@ -47,6 +47,7 @@ type Stream struct {
 	info     unix.TCPInfo
 	base     unix.TCPInfo
 	lowWater int
+	frozen   *Counters
 }
 
 // NewStream prepares a connection on which nothing but a cookie has been exchanged: what the kernel counted until now does
@@ -90,6 +91,14 @@ func (s *Stream) Stop() {
 	}
 }
 
+// Halt is Stop for a sender, whose counters stay what they are now: what its peer still takes from the kernel's queue came after
+// the end. It belongs to the goroutine that reads the counters.
+func (s *Stream) Halt() {
+	s.Stop()
+	c := s.Counters()
+	s.frozen = &c
+}
+
 // Close stops the stream and resets its connection: nothing of it stays behind in the kernel.
 func (s *Stream) Close() error {
 	s.Stop()
@@ -102,6 +111,9 @@ func (s *Stream) Conn() *net.TCPConn { return s.conn }
 
 // Counters reads the kernel's figures; after the connection has gone they stay what they were.
 func (s *Stream) Counters() Counters {
+	if s.frozen != nil {
+		return *s.frozen
+	}
 	_ = readTCPInfo(s.raw, &s.info)
 	c := Counters{
 		Moved:       s.moved.Load(),
