@@ -3,7 +3,7 @@ package buttons
 import (
 	"context"
 	"log/slog"
-	"reflect"
+	"strings"
 
 	"linerate/appliance"
 	"linerate/appliance/board"
@@ -16,6 +16,8 @@ type Options struct {
 	Log     *slog.Logger  // nil: nothing is said
 }
 
+const taskName = "buttons"
+
 // Task reads the keys and publishes each press as appliance.ButtonPressed, and what is wrong with them as
 // appliance.FaultsSeen. It follows [buttons] of the config in the State. Its name is "buttons".
 func Task(o Options) appliance.Task {
@@ -25,29 +27,23 @@ func Task(o Options) appliance.Task {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return appliance.Task{Name: taskName, Run: func(ctx context.Context, hub *appliance.Hub) error {
-		states := hub.Watch(ctx)
-		state, open := <-states
-		for open {
-			cfg := state.Config.Buttons
-			running, stop := context.WithCancel(ctx)
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				if !cfg.Enable {
-					o.Log.Info("keys are off: [buttons] enable = false")
-					return
-				}
-				newSession(o, cfg.Devices, func(e appliance.Event) { hub.Publish(e) }).run(running)
-			}()
-			for open && reflect.DeepEqual(state.Config.Buttons, cfg) {
-				state, open = <-states
+	type choice struct {
+		enable  bool
+		devices string // with NUL between them, which is in no name
+	}
+	pick := func(s appliance.State) choice {
+		return choice{s.Config.Buttons.Enable, strings.Join(s.Config.Buttons.Devices, "\x00")}
+	}
+	return appliance.Follow(taskName, pick, func(c choice) func(context.Context, *appliance.Hub) error {
+		return func(ctx context.Context, hub *appliance.Hub) error {
+			if !c.enable {
+				o.Log.Info("keys are off: [buttons] enable = false")
+				<-ctx.Done()
+				return nil
 			}
-			stop()
-			<-done
+			publish := func(e appliance.Event) { hub.Publish(e) }
+			newSession(o, strings.Split(c.devices, "\x00"), publish).run(ctx)
+			return nil
 		}
-		return nil
-	}}
+	})
 }
-
-const taskName = "buttons"
