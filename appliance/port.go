@@ -1,10 +1,13 @@
 package appliance
 
 import (
+	"encoding/json"
 	"net/netip"
 	"slices"
 	"strconv"
 	"time"
+
+	"linerate/appliance/throughput"
 )
 
 // Link states of a Port.
@@ -156,4 +159,24 @@ func (p Port) Holds(ip netip.Addr) (vlan int, ok bool) {
 		}
 	}
 	return 0, false
+}
+
+// MarshalJSON writes null for each name that is unknown or that there is none of.
+func (p Port) MarshalJSON() ([]byte, error) {
+	type plain Port // without this method
+	return json.Marshal(struct {
+		Name     string          `json:"name"`
+		Role     throughput.Text `json:"role"`
+		Path     throughput.Text `json:"path"`
+		Driver   throughput.Text `json:"driver"`
+		Firmware throughput.Text `json:"firmware"`
+		MAC      throughput.Text `json:"mac"`
+		plain
+		Master  throughput.Text `json:"master"`
+		Gateway throughput.Text `json:"gateway"`
+	}{
+		Name: p.Name, Role: throughput.Text(p.Role), Path: throughput.Text(p.Path), Driver: throughput.Text(p.Driver),
+		Firmware: throughput.Text(p.Firmware), MAC: throughput.Text(p.MAC), plain: plain(p),
+		Master: throughput.Text(p.Master), Gateway: throughput.Text(p.Gateway),
+	})
 }

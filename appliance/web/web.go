@@ -51,7 +51,7 @@ type API struct {
 	// Patch stores settings, all or none, and returns the keys of the config that is then in force; nil: there are none. A
 	// nil value takes a setting away.
 	Patch func(values map[string]any) ([]config.Key, error)
-	Log    *slog.Logger
+	Log   *slog.Logger
 }
 
 // Task serves the API on a unix socket of mode 0666, in place of a socket that a server before left there.

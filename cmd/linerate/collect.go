@@ -69,7 +69,8 @@ func openRoot(e *env) (done func(), err error) {
 		return done, usagef("--root %s: %v", e.root, err)
 	}
 	if info.IsDir() {
-		return done, nil
+		e.root, err = filepath.Abs(e.root)
+		return done, err
 	}
 	f, err := os.Open(e.root)
 	if err != nil {

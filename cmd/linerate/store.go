@@ -38,8 +38,11 @@ func readResults(e env, n int) ([]results.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if text := report.String(); text != "" {
-		fmt.Fprintln(e.err, "linerate results:", text)
+	if report.Damaged > 0 || report.Tail > 0 {
+		fmt.Fprintln(e.err, "linerate results:", report)
+	}
+	if list == nil {
+		list = []results.Record{}
 	}
 	return list, nil
 }
