@@ -13,7 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDetectTrees reads one tree a board, vendor's and mainline kernels apart, and looks at every answer that a user sees.
+// TestDetectTrees reads one tree a board, vendor's and mainline kernels apart, and looks at every answer that a
+// user sees.
 func TestDetectTrees(t *testing.T) {
 	const lcdKeys = "up down left right select k1 k2 k3"
 	for _, test := range []struct {
@@ -96,7 +97,8 @@ func TestDetectTrees(t *testing.T) {
 	}
 }
 
-// TestSwappedNames shows the same box under two kernels: the roles follow the jacks, whatever the interfaces are called.
+// TestSwappedNames shows the same box under two kernels: the roles follow the jacks, whatever the interfaces are
+// called.
 func TestSwappedNames(t *testing.T) {
 	byJack := func(tree string) (map[string]string, map[string]string) {
 		root := filepath.Join("testdata/trees", tree)
@@ -135,6 +137,9 @@ func TestChoose(t *testing.T) {
 	user.user = true
 	withUser := maps.Clone(lib)
 	withUser["mine"] = user
+	withModel := maps.Clone(lib)
+	withModel["aaa"] = &definition{name: "aaa", wlanpi: []string{"WLAN Pi X"},
+		compatible: []string{"friendlyarm,nanopi-r5s"}}
 	cm4 := []string{"raspberrypi,4-compute-module", "brcm,bcm2711"}
 	for _, test := range []struct {
 		what   string
@@ -157,6 +162,8 @@ func TestChoose(t *testing.T) {
 		{"fpms2's wrong string", lib, Auto, "WLANPi Pro", cm4, "raspberrypi"},
 		{"the script's last word", lib, Auto, "Unknown", cm4, "raspberrypi"},
 		{"a card moved to another board", lib, Auto, "WLAN Pi Pro", []string{"friendlyarm,nanopi-neo2"}, "wlanpi-neo2"},
+		{"both asked for, one there", withModel, Auto, "", []string{"friendlyarm,nanopi-r5s"}, "nanopi-r5s"},
+		{"both there", withModel, Auto, "WLAN Pi X", []string{"friendlyarm,nanopi-r5s"}, "aaa"},
 		{"the user's before built-in ones", withUser, Auto, "", []string{"friendlyarm,nanopi-r5s"}, "mine"},
 		{"the user's where it does not fit", withUser, Auto, "", []string{"friendlyelec,nanopi-r5s"}, "nanopi-r5s"},
 	} {

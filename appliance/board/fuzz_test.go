@@ -11,8 +11,8 @@ import (
 // oneLiner says whether a message stays on its line of a terminal or a log.
 func oneLiner(s string) bool { return strings.IndexFunc(s, unicode.IsControl) < 0 }
 
-// FuzzParse feeds profile files. What is refused is refused in one line with file and line; what is taken can be used by a
-// driver without another look.
+// FuzzParse feeds profile files. What is refused is refused in one line with file and line; what is taken can be
+// used by a driver without another look.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(whole))
 	f.Add([]byte(userBoard))

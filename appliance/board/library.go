@@ -41,7 +41,7 @@ func load(t tree) (library, []error) {
 		shown := "/" + boardsDir + "/" + file
 		data, err := t.read(boardsDir+"/"+file, maxProfileBytes)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("board profile %s: %w", shown, err))
+			errs = append(errs, fmt.Errorf("board profile: %w", err))
 			continue
 		}
 		name := strings.TrimSuffix(file, ".toml")

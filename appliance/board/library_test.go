@@ -140,7 +140,7 @@ func TestHATsOfUserBoard(t *testing.T) {
 		"[[key]]\nshort = \"back\"\nline = 12\n"
 	for hat, want := range map[string]string{
 		"hat-adafruit-bonnet": "mine.toml:2: hat-adafruit-bonnet brings a second panel beside that of hat-waveshare-oled13",
-		"hat-keys":            "mine.toml:2: hat-keys does not fit: line 12 of pinctrl-rp1 is used twice, by key back and by key k1",
+		"hat-keys":            "hat-keys does not fit: line 12 of pinctrl-rp1 is used twice, by key back and by key k1",
 		"hat-nothing":         `mine.toml:2: no HAT is called "hat-nothing"`,
 	} {
 		write(t, root, boardsDir+"/hat-keys.toml", "title = \"keys\"\nhat = true\n[gpio]\nchips = [\"pinctrl-rp1\"]\n"+

@@ -21,13 +21,14 @@ func TestTreeLinks(t *testing.T) {
 	write(t, root, "a/real", "inside")
 	for link, target := range map[string]string{
 		"absolute": "/a/real", "relative": "a/real", "up": "../../../../a/real", "chain": "absolute", "out": outside,
-		"loop": "loop", "dir": "/a", "dots": "a/../a/./real",
+		"loop": "loop", "dir": "/a", "dots": "a/../a/./real", "a/deep": "/a/real", "a/sibling": "real",
 	} {
 		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"a/real", "absolute", "relative", "up", "chain", "dir/real", "../a/real", "dots"} {
+	for _, name := range []string{"a/real", "absolute", "relative", "up", "chain", "dir/real", "../a/real", "dots",
+		"a/deep", "a/sibling", "dir/deep"} {
 		data, err := tree(root).read(name, 100)
 		if string(data) != "inside" || err != nil {
 			t.Errorf("%s: %q, %v", name, data, err)
