@@ -178,7 +178,9 @@ func applyStarted(s *State, t Test) {
 	active := len(s.Active())
 	s.Running = slices.Insert(slices.Clone(s.Running), active, &t)
 	wake(s)
-	if !browsing(s.Page) {
+	// Neither is a person taken away from a list, nor the display from the run that was asked for at the box.
+	own := s.Request != nil && t.Role == throughput.Server && s.Page == PageTest
+	if !browsing(s.Page) && !own {
 		open(s, PageTest)
 		s.View.Shown = t.ID
 	}
@@ -224,8 +226,8 @@ func applyFinished(s *State, e TestFinished) {
 	if e.Last {
 		s.Request = nil
 	}
-	// The other direction of a run follows at once: its page stays.
-	if shown && (s.Request == nil || r.Role == throughput.Server) {
+	// While a run is under way its other direction follows: its page stays.
+	if shown && s.Request == nil {
 		open(s, PageResult)
 		s.View.Shown = r.ID
 	}

@@ -144,6 +144,19 @@ func TestRequestedRun(t *testing.T) {
 	}
 }
 
+func TestOwnRunStaysShownWhileAClientComes(t *testing.T) {
+	s := do(press1(do(box(), Ticked{At: at(20)}), K1, K1), started("5", throughput.Client), started("6", throughput.Server))
+	if s.View.Shown != "5" {
+		t.Errorf("test %q is shown, want our own", s.View.Shown)
+	}
+	if s = do(s, finished("6", throughput.Server, false)); s.Page != PageTest {
+		t.Errorf("page %s after a client's test, want our own to stay", s.Page)
+	}
+	if s = do(s, finished("5", throughput.Client, true)); s.Page != PageResult || s.View.Shown != "5" {
+		t.Errorf("page %s shows %q, want our own result", s.Page, s.View.Shown)
+	}
+}
+
 func TestCancelWithKeys(t *testing.T) {
 	s := do(press1(do(box(), Ticked{At: at(20)}), K1, K1), started("5", throughput.Client))
 	s = press1(s, Select)
