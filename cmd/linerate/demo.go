@@ -18,6 +18,8 @@ import (
 
 	"linerate/appliance"
 	"linerate/appliance/config"
+	"linerate/appliance/cpu"
+	"linerate/appliance/cpu/cputest"
 	"linerate/buttons"
 	"linerate/display"
 	"linerate/netcfg/netcfgtest"
@@ -102,7 +104,13 @@ func demo(ctx context.Context, e env, port int, size image.Point) error {
 
 	b := assemble(e, log, loaded, nil)
 	b.size.Store(&size)
-	edges := []appliance.Task{netcfgtest.Simulate(1, time.Now)}
+	sensors := filepath.Join(own, "sensors")
+	edges := []appliance.Task{
+		netcfgtest.Simulate(1, time.Now),
+		{Name: "sensors", Run: func(ctx context.Context, _ *appliance.Hub) error { return cputest.Simulate(ctx, sensors) }},
+		cpu.Watch(sensors),
+		{Name: "settings", Run: b.storeSettings},
+	}
 	if screen {
 		caption := "arrows, Enter, Backspace: keys   1 2 3: k1 k2 k3   q: end   iperf3 -c 127.0.0.1"
 		if port != 5201 {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"image"
-	"net"
 	"os"
 	"slices"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"linerate/appliance"
 	"linerate/appliance/board"
 	"linerate/appliance/config"
+	"linerate/appliance/cpu"
 	"linerate/buttons"
 	"linerate/display"
 	"linerate/display/panel"
@@ -27,6 +27,7 @@ func (b *box) edges() []appliance.Task {
 	return []appliance.Task{
 		{Name: "config", Run: b.followConfig},
 		{Name: "settings", Run: b.storeSettings},
+		cpu.Watch(b.env.root),
 		netcfg.Watch(b.wantedPorts, b.log),
 		netcfg.Follow(b.env.runDir, b.log),
 		buttons.Task(buttons.Options{Root: b.env.root, Profile: b.profile, Log: b.log}),
@@ -134,8 +135,3 @@ func (b *box) patchSettings(values map[string]any) ([]config.Key, error) {
 
 // picture draws the page shown at the panel's size.
 func (b *box) picture(s appliance.State) image.Image { return display.Page(s, *b.size.Load()) }
-
-// listenTCP binds a server's address and says who has it where it is taken.
-func listenTCP(address string) (net.Listener, error) {
-	return net.Listen("tcp", address)
-}

@@ -34,7 +34,7 @@ var commands = []command{
 	serveCommand, demoCommand, netcfgCommand,
 	testCommand, resultsCommand, statusCommand, portsCommand,
 	pressCommand, screenshotCommand, watchCommand,
-	boardCommand, collectCommand, configCommand, checkConfigCommand, versionCommand,
+	boardCommand, collectCommand, configCommand, checkConfigCommand, unitsCommand, versionCommand,
 }
 
 // env is where a command finds the box, and where it writes.

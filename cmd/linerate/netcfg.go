@@ -2,15 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"linerate/appliance"
 	"linerate/appliance/board"
 	"linerate/appliance/config"
+	"linerate/appliance/cpu"
 	"linerate/netcfg"
 )
 
@@ -59,6 +62,7 @@ type keeper struct {
 	err    error // of the config
 	wanted netcfg.Wanted
 	ports  *netcfg.Keeper
+	cpu    *cpu.Control
 }
 
 func newKeeper(e env) *keeper {
@@ -72,6 +76,7 @@ func newKeeper(e env) *keeper {
 		dir = defaultStateDir + "-netcfg" // the server owns its folder; what the keeper must trust lies elsewhere
 	}
 	k.ports = netcfg.NewKeeper(dir, e.runDir, k.log)
+	k.cpu = cpu.NewControl(e.root, dir, k.log)
 	return k
 }
 
@@ -87,10 +92,18 @@ func (k *keeper) plan(asJSON bool) error {
 	if err != nil {
 		return err
 	}
+	processor, err := k.cpu.Plan(k.loaded.Config.CPU)
+	if err != nil {
+		return err
+	}
 	if asJSON {
-		return printJSON(k.env.out, plan)
+		return printJSON(k.env.out, struct {
+			netcfg.Plan
+			CPU cpu.Outcome `json:"cpu"`
+		}{plan, processor})
 	}
 	fmt.Fprint(k.env.out, plan.Text())
+	k.tell(processor)
 	return nil
 }
 
@@ -99,31 +112,50 @@ func (k *keeper) once(ctx context.Context, asJSON bool) error {
 	if k.err != nil {
 		return usageError{k.err} // a port is not touched on the word of half a config
 	}
+	processor, cpuErr := k.cpu.Apply(k.loaded.Config.CPU)
 	report, err := k.ports.Apply(ctx, k.wanted)
-	return k.said(report, err, asJSON)
+	return k.said(report, err, processor, cpuErr, asJSON)
 }
 
 func (k *keeper) restore(ctx context.Context, asJSON bool) error {
+	processor, cpuErr := k.cpu.Restore()
 	report, err := k.ports.Restore(ctx, k.wanted)
-	return k.said(report, err, asJSON)
+	return k.said(report, err, processor, cpuErr, asJSON)
 }
 
-func (k *keeper) said(report netcfg.Report, err error, asJSON bool) error {
+// said tells what became of ports and processor; what of either failed makes the status 1.
+func (k *keeper) said(report netcfg.Report, err error, processor cpu.Outcome, cpuErr error, asJSON bool) error {
 	if err != nil {
-		return err
+		return errors.Join(err, cpuErr)
 	}
 	if asJSON {
-		err = printJSON(k.env.out, report)
+		err = printJSON(k.env.out, struct {
+			netcfg.Report
+			CPU cpu.Outcome `json:"cpu"`
+		}{report, processor})
 	} else {
 		_, err = fmt.Fprint(k.env.out, report.Text())
+		k.tell(processor)
 	}
 	for _, line := range report.Errors() {
 		fmt.Fprintln(k.env.err, "linerate netcfg:", line)
 	}
-	if err == nil && !report.Good() {
+	if cpuErr != nil {
+		fmt.Fprintln(k.env.err, "linerate netcfg:", cpuErr)
+	}
+	if err == nil && (!report.Good() || cpuErr != nil) {
 		err = errFailed
 	}
 	return err
+}
+
+func (k *keeper) tell(processor cpu.Outcome) {
+	for _, c := range processor.Changes {
+		fmt.Fprintln(k.env.out, c)
+	}
+	for _, n := range processor.Notes {
+		fmt.Fprintln(k.env.out, "note:", n)
+	}
 }
 
 // keep holds what is wanted until ctx ends, whatever the config becomes meanwhile.
@@ -133,6 +165,25 @@ func (k *keeper) keep(ctx context.Context) error {
 	appliance.Run(ctx, hub, k.log,
 		appliance.Task{Name: "config", Run: follow.followConfig},
 		k.ports.Keep(follow.wantedPorts),
+		appliance.Follow("cpu", func(s appliance.State) config.CPU { return s.Config.CPU }, k.keepCPU),
 	)
 	return nil
+}
+
+// recheckCPU is how often the processor is looked at: a distribution's own tuning may come after ours.
+const recheckCPU = 30 * time.Second
+
+func (k *keeper) keepCPU(want config.CPU) func(context.Context, *appliance.Hub) error {
+	return func(ctx context.Context, _ *appliance.Hub) error {
+		for {
+			if _, err := k.cpu.Apply(want); err != nil {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(recheckCPU):
+			}
+		}
+	}
 }

@@ -20,6 +20,7 @@ import (
 	"linerate/appliance/runner"
 	"linerate/appliance/throughput"
 	"linerate/appliance/web"
+	"linerate/systemd"
 )
 
 var serveCommand = command{
@@ -58,6 +59,8 @@ type box struct {
 	reporter *runner.Reporter
 	server   *iperf3.Server
 	settings *config.Settings
+	manager  *systemd.Manager
+	accepts  atomic.Bool                 // the throughput server does
 	size     atomic.Pointer[image.Point] // of the panel's picture
 }
 
@@ -71,7 +74,7 @@ func assemble(e env, log *slog.Logger, loaded config.Loaded, configErr error) *b
 	store, storeErrs := openStore(e, log)
 	host, _ := os.Hostname() // an unnamed box is no matter
 
-	b := &box{env: e, log: log, profile: profile, store: store}
+	b := &box{env: e, log: log, profile: profile, store: store, manager: systemd.Open(log)}
 	b.settings = config.NewSettings(configPaths(e), log)
 	b.size.Store(&smallPanel)
 	if spec, _ := panelSpec(e, loaded.Config.Board.Profile, loaded.Config.Display.Panel); spec != nil {
@@ -117,6 +120,7 @@ func (b *box) run(ctx context.Context, edges []appliance.Task) error {
 		runner.SeekServers(),
 		runner.HoldLock(filepath.Join(b.env.runDir, "testing")),
 		api.Task(b.env.socket()),
+		b.manager.Notify(func(s appliance.State) bool { return b.accepts.Load() || !s.Config.Server.Enable }),
 	}, edges...)
 	b.log.Info("appliance starts", "version", version(), "board", b.profile.Name)
 	appliance.Run(ctx, b.hub, b.log, tasks...)
@@ -142,12 +146,14 @@ func (b *box) serveIperf3() appliance.Task {
 				<-ctx.Done()
 				return nil
 			}
-			l, err := listenTCP(listen)
+			l, restored, err := b.manager.Listen("iperf3", listen)
 			if err != nil {
 				return err
 			}
 			defer l.Close()
-			b.log.Info("throughput server accepts", "address", l.Addr().String())
+			b.accepts.Store(true)
+			defer b.accepts.Store(false)
+			b.log.Info("throughput server accepts", "address", l.Addr().String(), "restored", restored)
 			return b.server.Serve(ctx, l)
 		}
 	})
