@@ -10,8 +10,8 @@ import (
 	"golang.org/x/image/math/fixed"
 )
 
-// read finds what is written on a picture in the small face: every run of at least three characters, on any row and from
-// any column, dark on light or light on dark, a line each. So a test sees what a person can read.
+// read finds what is written on a picture in the small face: every run of at least three characters, on any row and
+// from any column, dark on light or light on dark, a line each. So a test sees what a person can read.
 func read(picture image.Image) string {
 	b := picture.Bounds()
 	columns := make([]uint8, b.Dx()) // of each column the eight rows up to y, the lowest in bit 7

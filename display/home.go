@@ -25,7 +25,7 @@ func (v *screen) boot() {
 	if host := (line{left: s.Name, leftInk: white}); v.fitting(append([]line{host}, lines...), v.h) > len(lines) {
 		v.all([]line{host}, v.h)
 	} else if s.Name != "" {
-		v.title([]string{"Linerate", s.Name}[v.turn(2, pieceEvery)], s.Version, accent)
+		v.title([]string{"Linerate", s.Name}[v.turn(2)], s.Version, accent)
 	}
 	v.sheets(lines, v.h)
 }
@@ -85,7 +85,7 @@ func (v *screen) home() {
 		last[i].medium = v.tall
 	}
 	if v.low && len(last) > 0 {
-		last = last[v.turn(len(last), lineEvery):][:1]
+		last = last[v.turn(len(last)):][:1]
 	}
 	if len(last) > 0 {
 		top := v.top
@@ -172,7 +172,7 @@ func (v *screen) alertBar(alerts []alert, bar image.Rectangle, y int) {
 			parts = append(parts, alert{t, a.ink})
 		}
 	}
-	a := parts[v.turn(len(parts), pieceEvery)]
+	a := parts[v.turn(len(parts))]
 	v.fill(bar, a.ink)
 	v.text(small, margin, y, "⚠ "+a.text, black)
 }

@@ -7,12 +7,11 @@ import (
 	"linerate/appliance"
 )
 
-// How long each of the things is shown that share a place in turn. The three go on inside one another, so they have no
-// common factor: each combination comes up.
+// How long each of the things that share a place is shown. One that itself is shown in pieces stays until all of them
+// have been.
 const (
 	pieceEvery = 3 * time.Second // parts of one text
-	lineEvery  = 5 * time.Second // lines
-	sheetEvery = 7 * time.Second // pages of lines
+	sheetEvery = 6 * time.Second // pages of lines
 )
 
 // screen is a page while it is drawn: a canvas, the State, and how far down it is filled.
@@ -27,6 +26,8 @@ type screen struct {
 	low   bool // four lines at best
 	top   int  // first row of pixels below what is drawn
 	foot  int  // first row of pixels that is taken at the bottom
+
+	clock time.Duration // since the page was opened, or since what is drawn now got its turn
 }
 
 // Left and right of every text one column stays free.
@@ -45,22 +46,36 @@ func newScreen(s appliance.State, size image.Point) *screen {
 	default:
 		v.pitch = 9
 	}
+	since := s.View.Opened
+	if since.IsZero() {
+		since = s.Started
+	}
+	if !since.IsZero() {
+		v.clock = max(0, s.Now.Sub(since))
+	}
 	return v
 }
 
-// turn says which of n things is to be shown now, each so long; a page that is opened begins with the first.
-func (v *screen) turn(n int, each time.Duration) int {
-	if n < 2 {
-		return 0
+// turn says which of n pieces is to be shown now; what is new begins with the first.
+func (v *screen) turn(n int) int { return int(v.clock/pieceEvery) % max(1, n) }
+
+// inTurn draws the one of several things whose turn it is. Each has a time of its own, in which the clock runs from zero.
+func (v *screen) inTurn(times []time.Duration, draw func(i int)) {
+	clock, sum := v.clock, time.Duration(0)
+	for _, t := range times {
+		sum += t
 	}
-	since := v.s.View.Opened
-	if since.IsZero() {
-		since = v.s.Started
+	if len(times) == 0 || sum <= 0 {
+		return
 	}
-	if since.IsZero() || v.s.Now.Before(since) {
-		return 0
+	v.clock %= sum
+	i := 0
+	for v.clock >= times[i] {
+		v.clock -= times[i]
+		i++
 	}
-	return int(v.s.Now.Sub(since)/each) % n
+	draw(i)
+	v.clock = clock
 }
 
 // title draws the bar at the top: what is shown at the left, something short about it at the right.
@@ -84,7 +99,7 @@ func (v *screen) title(left, right string, i ink) {
 		v.textRight(small, v.w-margin, at, right, black)
 	}
 	list := pieces(left, room)
-	v.text(small, margin, at, list[v.turn(len(list), pieceEvery)], black)
+	v.text(small, margin, at, list[v.turn(len(list))], black)
 	v.top = height + 1
 	switch {
 	case v.tall:
@@ -101,80 +116,6 @@ func (v *screen) titleWhereRoom(left string) {
 	}
 }
 
-// line is one line of a page: a text at the left and another at the right.
-type line struct {
-	badge       string // RX or TX, before the left text, in a box
-	quiet       bool   // the badge has no box
-	left, right string
-	leftInk     ink // zero: dim with something at the right, else white
-	rightInk    ink // zero: white
-	medium      bool
-	chosen      bool // in a list: where the cursor is
-}
-
-// height in pixels, the space to the next line included.
-func (v *screen) height(l line) int {
-	if l.medium {
-		return medium.Height + 1
-	}
-	return v.pitch
-}
-
-// draw puts a line at y into the columns before x. What has no room is shown piece by piece.
-func (v *screen) draw(l line, y, x int) {
-	face, room := small, fits(small, x-2*margin)
-	if l.medium {
-		face, room = medium, fits(medium, x-2*margin)
-	}
-	if l.leftInk == black {
-		l.leftInk = white
-		if l.right != "" && !l.medium {
-			l.leftInk = dim
-		}
-	}
-	if l.rightInk == black {
-		l.rightInk = white
-	}
-	if l.chosen {
-		top := y - min(1, v.pitch-8) // without a row to spare the descenders need it
-		v.fill(image.Rect(0, top, x, top+v.height(l)), accent)
-		l.leftInk, l.rightInk = black, black
-	}
-	start := margin
-	if l.badge != "" {
-		letters := l.leftInk
-		if !l.quiet {
-			box := image.Rect(0, y-min(1, v.pitch-8), width(face, count(l.badge))+2*margin, y+face.Ascent)
-			if l.medium { // its cells have more air
-				box = box.Add(image.Pt(0, 2))
-				box.Max.Y--
-			}
-			v.fill(box, accent)
-			letters = black
-		}
-		v.text(face, margin, y, l.badge, letters)
-		start, room = margin+(count(l.badge)+1)*face.Advance, room-count(l.badge)-1
-	}
-	left, right := l.left, l.right
-	switch nl, nr := count(left), count(right); {
-	case left == "" || right == "" || nl+1+nr <= room:
-	case nr <= room/2:
-		left = v.piece(left, room-nr-1)
-	case nl <= room/2:
-		right = v.piece(right, room-nl-1)
-	default:
-		left, right = left+" "+right, ""
-	}
-	v.text(face, start, y, v.piece(left, room), l.leftInk)
-	v.textRight(face, x-margin, y, v.piece(right, room), l.rightInk)
-}
-
-// piece is the part of a text of which only n characters have room that is shown now.
-func (v *screen) piece(text string, n int) string {
-	list := pieces(text, n)
-	return list[v.turn(len(list), pieceEvery)]
-}
-
 // total is the height of all lines; the space below the last one need not be there.
 func (v *screen) total(lines []line) int {
 	sum := -(v.pitch - 8)
@@ -187,27 +128,37 @@ func (v *screen) total(lines []line) int {
 // stack draws lines from the top down to bottom. Where they do not fit, the last place is shared in turn.
 func (v *screen) stack(lines []line, bottom int) {
 	fit := v.fitting(lines, bottom)
-	if fit < len(lines) && fit > 0 {
-		rest := lines[fit-1:]
-		lines = append(lines[:fit-1:fit-1], rest[v.turn(len(rest), lineEvery)])
+	if fit == len(lines) || fit == 0 {
+		v.all(lines, bottom)
+		return
 	}
-	v.all(lines, bottom)
+	v.all(lines[:fit-1], bottom)
+	rest := lines[fit-1:]
+	times := make([]time.Duration, len(rest))
+	for i, l := range rest {
+		times[i] = v.long(l)
+	}
+	v.inTurn(times, func(i int) { v.all(rest[i:i+1], bottom) })
 }
 
-// sheets draws lines from the top down to bottom. Where they do not fit, sheets of them are turned over; it returns which
-// one of how many is shown.
+// sheets draws lines from the top down to bottom. Where they do not fit, sheets of them are turned over; it returns
+// which one of how many is shown, from 0.
 func (v *screen) sheets(lines []line, bottom int) (sheet, of int) {
 	var list [][]line
+	var times []time.Duration
 	for len(lines) > 0 {
 		n := max(1, v.fitting(lines, bottom))
-		list = append(list, lines[:n])
+		t := sheetEvery
+		for _, l := range lines[:n] {
+			t = max(t, v.long(l))
+		}
+		list, times = append(list, lines[:n]), append(times, t)
 		lines = lines[n:]
 	}
-	if len(list) == 0 {
-		return 0, 0
-	}
-	sheet = v.turn(len(list), sheetEvery)
-	v.all(list[sheet], bottom)
+	v.inTurn(times, func(i int) {
+		sheet = i
+		v.all(list[i], bottom)
+	})
 	return sheet, len(list)
 }
 
@@ -239,8 +190,8 @@ func (v *screen) paragraph(text string, i ink) []line {
 	return list
 }
 
-// menu draws list items with the cursor down to the bottom of the page, as many around the cursor as fit, and a bar that
-// shows where in a long list one is.
+// menu draws list items with the cursor down to the bottom of the page, as many around the cursor as fit, and a bar
+// that shows where in a long list one is.
 func (v *screen) menu(items []appliance.Item, cursor int) {
 	// The bar of the chosen line begins one row above its text.
 	if !v.low {
@@ -261,9 +212,8 @@ func (v *screen) menu(items []appliance.Item, cursor int) {
 		v.scrollbar(v.top-1, first, rows, n)
 	}
 	for i := first; i < min(n, first+rows); i++ {
-		l := line{
-			left: items[i].Label, right: items[i].Value, leftInk: white, rightInk: dim, medium: face == medium, chosen: i == cursor,
-		}
+		l := line{left: items[i].Label, right: items[i].Value, leftInk: white, rightInk: dim}
+		l.medium, l.chosen = face == medium, i == cursor
 		if i != cursor { // only what is chosen is read in full; the others keep still
 			room := fits(face, right-2*margin)
 			if count(l.left)+1+count(l.right) > room && l.right != "" {

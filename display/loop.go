@@ -15,8 +15,8 @@ import (
 	"linerate/appliance"
 )
 
-// Panel is what pictures are drawn on. It is used by one goroutine at a time. One that also has a method Size() image.Point
-// is drawn on at its own size.
+// Panel is what pictures are drawn on. It is used by one goroutine at a time. One that also has a method
+// Size() image.Point is drawn on at its own size.
 type Panel interface {
 	// Draw shows the picture, or keeps it until the power is on again.
 	Draw(image.Image) error

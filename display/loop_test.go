@@ -78,7 +78,9 @@ func (g *glass) Close() error {
 }
 
 // show runs the Task on a Hub until stop is called.
-func show(t *testing.T, s appliance.State, open func() (Panel, error), log *slog.Logger) (hub *appliance.Hub, stop func()) {
+func show(
+	t *testing.T, s appliance.State, open func() (Panel, error), log *slog.Logger,
+) (hub *appliance.Hub, stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	hub = appliance.NewHub(s)
 	done := make(chan struct{})
@@ -135,7 +137,7 @@ func TestAtMostFiveTimesASecondWhileATestRuns(t *testing.T) {
 		g := &glass{}
 		hub, stop := show(t, now(box()), opens(g), nil)
 		defer stop()
-		hub.Publish(appliance.TestStarted{At: time.Now(), Test: testing1("7", "192.168.1.50", throughput.RX)})
+		hub.Publish(appliance.TestStarted{At: time.Now(), Test: client("7", "192.168.1.50", throughput.RX)})
 		for i := range 1000 { // a hundred a second for ten seconds, each another number
 			time.Sleep(10 * time.Millisecond)
 			hub.Publish(appliance.TestProgressed{At: time.Now(), ID: "7",
@@ -153,6 +155,26 @@ func TestAtMostFiveTimesASecondWhileATestRuns(t *testing.T) {
 		}
 		if !same(got.drawn[len(got.drawn)-1], Page(hub.State(), Mono)) {
 			t.Error("the last picture is not that of the last State")
+		}
+	})
+}
+
+// What comes while a picture has to wait is in it.
+func TestWaitingPictureIsTheNewest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &glass{}
+		hub, stop := show(t, run(now(box()), client("7", "192.168.1.50", throughput.RX), 1e9, 1), opens(g), nil)
+		defer stop()
+		n := len(g.look().drawn)
+		for i, after := range []time.Duration{10, 100, 80} {
+			time.Sleep(after * time.Millisecond)
+			synctest.Wait()
+			hub.Publish(appliance.TestProgressed{At: time.Now(), ID: "7",
+				Progress: throughput.Progress{ElapsedS: 2, RXBPS: 1.5e9 + 1e8*float64(i)}})
+		}
+		time.Sleep(20 * time.Millisecond)
+		if got := g.look(); len(got.drawn) != n+1 || !same(got.drawn[n], Page(hub.State(), Mono)) {
+			t.Errorf("%d pictures after 200 ms, want the newest alone", len(got.drawn)-n)
 		}
 	})
 }

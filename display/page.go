@@ -90,14 +90,14 @@ func (v *screen) message() {
 	if title == "" {
 		title = "Message"
 	}
-	v.text1(title, m.Text, accent)
+	v.note(title, m.Text, accent)
 }
 
 // faults shows what does not work, one at a time.
 func (v *screen) faults() {
 	n := len(v.s.Faults)
 	if n == 0 {
-		v.text1("Faults", "Everything works.", accent)
+		v.note("Faults", "Everything works.", accent)
 		return
 	}
 	i := min(v.s.View.Cursor, n-1)
@@ -114,8 +114,8 @@ func (v *screen) faults() {
 	v.sheetsOf(title, f.Task+": "+f.Title+since, bad)
 }
 
-// text1 is a page of nothing but text below a title.
-func (v *screen) text1(title, text string, i ink) {
+// note is a page of nothing but text below a title.
+func (v *screen) note(title, text string, i ink) {
 	v.title(title, "", i)
 	v.sheetsOf(title, text, i)
 }

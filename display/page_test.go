@@ -60,12 +60,50 @@ func TestAddressesCanBeRead(t *testing.T) {
 func TestEveryPortComesUp(t *testing.T) {
 	var list []appliance.Port
 	for i := range 8 {
-		list = append(list, port(fmt.Sprintf("eth%d", i), fmt.Sprintf("lan%d", i+1), 2500, fmt.Sprintf("192.168.100.11%d/24", i)))
+		address := fmt.Sprintf("192.168.100.11%d/24", i)
+		list = append(list, port(fmt.Sprintf("eth%d", i), fmt.Sprintf("lan%d", i+1), 2500, address))
 	}
 	for _, size := range []image.Point{Mono, {128, 32}} {
 		text := seen(press(appliance.Apply(measured(), ports(noon, list...)), appliance.Back), size, 240)
 		for i := range 8 {
 			wants(t, text, fmt.Sprintf("lan%d", i+1), fmt.Sprintf("192.168.100.11%d", i))
+		}
+	}
+}
+
+// The same for whatever else shares a place: n pieces of a text within m lines, or sheets of lines.
+func TestTurnsWithinTurns(t *testing.T) {
+	draw := map[string]func(*screen, []line){
+		"stack":  func(v *screen, l []line) { v.stack(l, v.pitch+8) },
+		"sheets": func(v *screen, l []line) { v.sheets(l, 8) },
+	}
+	for name, draw := range draw {
+		for n := 2; n <= 4; n++ {
+			for m := 2; m <= 4; m++ {
+				lines := []line{{left: "first"}}
+				for i := range m {
+					text := ""
+					for j := range n {
+						text += fmt.Sprintf("word-%d-%d ------------ ", i, j)
+					}
+					lines = append(lines, line{left: strings.TrimSpace(text)})
+				}
+				var text strings.Builder
+				s := box()
+				for range 300 {
+					v := newScreen(s, Mono)
+					draw(v, lines)
+					text.WriteString(read(v.picture()))
+					s.Now = s.Now.Add(time.Second)
+				}
+				for i := range m {
+					for j := range n {
+						if word := fmt.Sprintf("word-%d-%d", i, j); !strings.Contains(text.String(), word) {
+							t.Errorf("%s of %d lines of %d pieces: %s never comes up", name, m, n, word)
+						}
+					}
+				}
+			}
 		}
 	}
 }
@@ -80,10 +118,10 @@ func TestStateThatIsToldOnHome(t *testing.T) {
 	s.Faults = []appliance.Fault{{Task: "netcfg", Title: "lan3: no such port"}}
 	s.Findings = []appliance.Finding{{Severity: appliance.Grave, Port: "lan1", Title: "Half duplex"},
 		{Severity: appliance.Warn, Title: "Only a warning"}, {Severity: appliance.Grave, Title: "Mended", Done: true}}
-	s = appliance.Apply(s, appliance.ClientsWaiting{At: s.Now, Tests: []appliance.Test{
-		testing1("8", "192.168.1.60", throughput.TX), testing1("9", "192.168.1.61", throughput.TX)}})
+	s = waits(s, "192.168.1.60", "192.168.1.61")
 	text := seen(s, Mono, 60)
-	wants(t, text, "confirm network", "config not used", "netcfg: lan3:", "such port", "2 clients wait", "lan1 Half duplex")
+	wants(t, text, "confirm network", "config not used", "netcfg: lan3:", "such port", "2 clients wait",
+		"lan1 Half duplex")
 	for _, not := range []string{"Only a warning", "Mended"} {
 		if strings.Contains(text, not) {
 			t.Errorf("%q needs nobody, and is an alert", not)
@@ -120,7 +158,8 @@ func TestAddressIsAskedFor(t *testing.T) {
 	s = appliance.Apply(s, ports(noon, port("eth1", "lan1", 2500), port("eth2", "lan2", 0)))
 	s = appliance.Apply(s, tick(2*time.Second))
 	wants(t, read(Page(s, Mono)), "2.5G, asking for", "an address 2 s", "no link", "0.1.0")
-	s = appliance.Apply(s, ports(noon.Add(3*time.Second), port("eth1", "lan1", 2500, "10.0.0.5/8"), port("eth2", "lan2", 0)))
+	s = appliance.Apply(s, ports(noon.Add(3*time.Second), port("eth1", "lan1", 2500, "10.0.0.5/8"),
+		port("eth2", "lan2", 0)))
 	wants(t, read(Page(s, Mono)), "2.5G, 10.0.0.5")
 	s = appliance.Apply(s, tick(90*time.Second))
 	half := port("eth1", "lan1", 1000)
@@ -133,30 +172,21 @@ func TestAddressIsAskedFor(t *testing.T) {
 }
 
 func TestRunningTellsEverything(t *testing.T) {
-	tt := testing1("7", longIPv6, throughput.Both)
+	tt := client("7", longIPv6, throughput.Both)
 	tt.Streams = 4
 	s := run(box(), tt, 4.612e9, 7)
-	s = run(s, testing1("8", "192.168.1.60", throughput.TX), 1e9, 2)
-	for i := range 3 {
-		wait := testing1(fmt.Sprint(9+i), fmt.Sprintf("192.168.1.7%d", i), throughput.TX)
-		s = appliance.Apply(s, appliance.ClientsWaiting{At: noon, Tests: append(deref(s.Waiting()), wait)})
-	}
+	s = run(s, client("8", "192.168.1.60", throughput.TX), 1e9, 2)
+	s = waits(s, "192.168.1.70", "192.168.1.71", "192.168.1.72")
 	s.View.Shown = "7"
 	text := seen(s, Mono, 120)
-	wants(t, strings.ReplaceAll(text, ellipsis, ""), "RX+TX lan1", "7/10 s", "RX 2.40G", "TX 2.21G", "2001:db85:85a3:1234:",
-		"5678:8a2e:1370:7334", "retr 18", "RTT 0.48 ms", "4 streams", "1 of 2", "lan1 5.61G", "192.168.1.70", "192.168.1.71", "1 more wait")
+	wants(t, strings.ReplaceAll(text, ellipsis, ""), "RX+TX lan1", "7/10 s", "RX 2.40G", "TX 2.21G",
+		"2001:db85:85a3:1234:", "5678:8a2e:1370:7334", "retr 18", "RTT 0.48 ms", "4 streams", "1 of 2", "lan1 5.61G",
+		"192.168.1.70", "192.168.1.71", "1 more wait")
 	for _, word := range []string{"up", "down", "Up", "Down"} {
 		if strings.Contains(text, word) {
 			t.Errorf("screens say RX and TX, not %q", word)
 		}
 	}
-}
-
-func deref(list []*appliance.Test) (out []appliance.Test) {
-	for _, t := range list {
-		out = append(out, *t)
-	}
-	return out
 }
 
 func TestResultTellsEverything(t *testing.T) {
@@ -166,8 +196,9 @@ func TestResultTellsEverything(t *testing.T) {
 	s := finish(box(), rx, tx)
 	s.Findings = []appliance.Finding{{Code: "eee-active", Title: "EEE is active"}}
 	s.Page, s.View.Shown = appliance.PageResult, "2"
-	wants(t, seen(s, Mono, 60), "Result 1/2", "FAIL", "core", "192.168.1.50", "of possible  line", "2.35G", "99.9% 94.0%", "1.10G",
-		"EEE is active", "unknown-code", "expected", "2.30G", "retr 12", "RTT 0.52 ms", "2.5G full", "3 min ago", "87%")
+	wants(t, seen(s, Mono, 60), "Result 1/2", "FAIL", "core", "192.168.1.50", "of possible  line", "2.35G",
+		"99.9% 94.0%", "1.10G", "EEE is active", "unknown-code", "expected", "2.30G", "retr 12",
+		"RTT 0.52 ms", "2.5G full", "3 min ago", "87%")
 	s.View.Shown = "1"
 	wants(t, seen(s, Mono, 1), "Result 2/2", "1.10G", "2.35G")
 
@@ -218,8 +249,10 @@ func TestAsleepIsBlack(t *testing.T) {
 
 // Whatever the panel, a page is a picture of its size and kind.
 func TestAnySize(t *testing.T) {
-	sizes := []image.Point{{0, 0}, {-1, 5}, {1, 1}, {3, 8}, {8, 3}, {16, 64}, {64, 32}, {64, 48}, {72, 40}, {96, 16}, {128, 8}, {132, 64},
-		{256, 64}, {96, 64}, {128, 96}, {128, 160}, {160, 128}, {320, 240}, {480, 320}, {1000, 30}, {30, 1000}}
+	sizes := []image.Point{
+		{0, 0}, {-1, 5}, {1, 1}, {3, 8}, {8, 3}, {16, 64}, {64, 32}, {64, 48}, {72, 40}, {96, 16}, {128, 8},
+		{132, 64}, {256, 64}, {96, 64}, {128, 96}, {128, 160}, {160, 128}, {320, 240}, {480, 320}, {1000, 30}, {30, 1000},
+	}
 	for _, s := range shots {
 		state := s.state()
 		for _, size := range sizes {
@@ -245,8 +278,10 @@ func TestOddStates(t *testing.T) {
 	odd.Faults = []appliance.Fault{{}}
 	odd.View.Message = appliance.Message{Text: "\x00\n\n\t" + strings.Repeat("W", 500) + "ÄÖ漢字"}
 	for _, s := range []appliance.State{{}, odd} {
-		for _, page := range []appliance.Page{appliance.PageBoot, appliance.PageHome, appliance.PageMenu, appliance.PageTargets,
-			appliance.PageTest, appliance.PageResult, appliance.PagePorts, appliance.PageFaults, appliance.PageMessage, "other"} {
+		for _, page := range []appliance.Page{
+			appliance.PageBoot, appliance.PageHome, appliance.PageMenu, appliance.PageTargets, appliance.PageTest,
+			appliance.PageResult, appliance.PagePorts, appliance.PageFaults, appliance.PageMessage, "other",
+		} {
 			for _, ask := range []appliance.Ask{appliance.AskNothing, appliance.AskCancel, appliance.AskStart} {
 				s.Page, s.View.Ask = page, ask
 				for _, size := range []image.Point{Mono, Colour, {128, 32}} {
@@ -264,7 +299,9 @@ func TestZoneDoesNotMatter(t *testing.T) {
 	zone := time.FixedZone("far", 13*3600+45*60)
 	for _, s := range shots {
 		a, b := s.state(), s.state()
-		b.Now, b.View.Opened, b.View.Input, b.Started = b.Now.In(zone), b.View.Opened.In(zone), b.View.Input.In(zone), b.Started.In(zone)
+		for _, at := range []*time.Time{&b.Now, &b.View.Opened, &b.View.Input, &b.Started} {
+			*at = at.In(zone)
+		}
 		for i := range b.Results {
 			b.Results[i].Time = b.Results[i].Time.In(zone)
 		}
@@ -291,7 +328,7 @@ func TestPageLeavesTheStateAlone(t *testing.T) {
 }
 
 func BenchmarkPage(b *testing.B) {
-	s := run(measured(), testing1("7", "192.168.1.50", throughput.RX), 2.351e9, 30)
+	s := run(measured(), client("7", "192.168.1.50", throughput.RX), 2.351e9, 30)
 	for _, size := range []image.Point{Mono, Colour} {
 		b.Run(fmt.Sprintf("%dx%d", size.X, size.Y), func(b *testing.B) {
 			b.ReportAllocs()

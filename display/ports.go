@@ -77,18 +77,10 @@ func (v *screen) portTwo(p appliance.Port) []line {
 // portOne shows a port in one line, in which link and address take turns.
 func (v *screen) portOne(p appliance.Port) []line {
 	l := v.portLines(p)[0]
-	if p.Link != appliance.LinkUp {
-		return []line{l}
-	}
-	room := v.cols - count(p.Label()) - 1
-	parts := []string{l.right}
-	if p.Address() != "" {
-		parts = append(parts, pieces(p.Address(), max(4, room))...)
-	} else {
-		parts = append(parts, longest(room, v.addressOf(p)...))
-	}
-	if n := v.turn(len(parts), pieceEvery); n > 0 {
-		l.right, l.rightInk = parts[n], white
+	if p.Link == appliance.LinkUp {
+		room := max(4, v.cols-count(p.Label())-1)
+		address := longest(room, v.addressOf(p)...)
+		l.turns = append([]string{l.right}, pieces(address, room)...)
 	}
 	return []line{l}
 }
@@ -97,7 +89,7 @@ func (v *screen) portOne(p appliance.Port) []line {
 func (v *screen) ports() {
 	n := len(v.s.Ports)
 	if n == 0 {
-		v.text1("Ports", "No Ethernet port found.", accent)
+		v.note("Ports", "No Ethernet port found.", accent)
 		return
 	}
 	i := min(v.s.View.Cursor, n-1)

@@ -90,7 +90,7 @@ func (v *screen) result() {
 		i = 0
 	}
 	if len(v.s.Results) == 0 {
-		v.text1("Result", "No test has run yet.", accent)
+		v.note("Result", "No test has run yet.", accent)
 		return
 	}
 	r := v.s.Results[i]
@@ -160,7 +160,8 @@ func (v *screen) resultDetails(r results.Record) []line {
 		}
 	}
 	lines = append(lines, line{
-		left: fmt.Sprintf("%s ×%d", strings.ToUpper(string(r.Protocol)), max(1, r.Streams)), right: seconds(r.Seconds+0.5) + " s",
+		left:  fmt.Sprintf("%s ×%d", strings.ToUpper(string(r.Protocol)), max(1, r.Streams)),
+		right: seconds(r.Seconds+0.5) + " s",
 	})
 	if len(r.SharedWith) > 0 && r.PortBPS != nil {
 		lines = append(lines, line{left: "port in all", right: rate(*r.PortBPS)})

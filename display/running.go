@@ -38,7 +38,7 @@ func (v *screen) ask(question ...string) {
 	v.fill(image.Rect(0, top, v.w, v.h), warn)
 	y := v.h - len(lines)*v.pitch + (v.pitch-8+1)/2
 	for _, l := range lines {
-		v.text(small, margin, y, v.piece(l, v.cols), black)
+		v.text(small, margin, y, cut(l, v.cols), black)
 		y += v.pitch
 	}
 }
@@ -53,7 +53,7 @@ func (v *screen) ready() {
 	case s.View.Seeking:
 		lines = []line{{left: "Looking for a server", leftInk: white}}
 		if asked := s.Candidates(); len(asked) > 0 {
-			at := asked[v.turn(len(asked), pieceEvery)].Host
+			at := asked[v.turn(len(asked))].Host
 			lines = append(lines, line{left: at, leftInk: dim})
 		}
 	case s.Request != nil:

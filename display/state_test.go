@@ -20,7 +20,7 @@ func box() appliance.State {
 	s = appliance.Apply(s, appliance.Ticked{At: noon.Add(-time.Hour), Uptime: time.Hour, Synced: true})
 	s = appliance.Apply(s, ports(noon.Add(-4*time.Second), port("eth1", "lan1", 2500, "192.168.1.10/24"),
 		port("eth2", "lan2", 0), port("eth0", "wan", 1000, "10.0.0.5/24")))
-	s = appliance.Apply(s, appliance.HealthSeen{At: noon.Add(-4 * time.Second), Health: appliance.Health{TemperatureC: new(47.2)}})
+	s = appliance.Apply(s, appliance.HealthSeen{At: noon, Health: appliance.Health{TemperatureC: new(47.2)}})
 	s = appliance.Apply(s, tick(0))
 	return s
 }
@@ -86,19 +86,19 @@ func measured() appliance.State {
 	return finish(box(), record("1", "1", throughput.RX, 2.3502e9), record("2", "1", throughput.TX, 2.2689e9))
 }
 
-func testing1(id, peer string, d throughput.Direction) appliance.Test {
+func client(id, peer string, d throughput.Direction) appliance.Test {
 	return appliance.Test{
-		ID: id, Role: throughput.Server, Peer: peer, Local: "192.168.1.10", Direction: d, Protocol: throughput.TCP, Streams: 1,
-		Seconds: 10,
+		ID: id, Role: throughput.Server, Peer: peer, Local: "192.168.1.10", Direction: d, Protocol: throughput.TCP,
+		Streams: 1, Seconds: 10,
 	}
 }
 
 // run starts a test and lets it go on for so many seconds at about bps.
-func run(s appliance.State, t appliance.Test, bps float64, for_ int) appliance.State {
+func run(s appliance.State, t appliance.Test, bps float64, n int) appliance.State {
 	s = appliance.Apply(s, appliance.TestStarted{At: s.Now, Test: t})
-	for i := range for_ {
+	for i := range n {
 		now := bps * (1 - 0.4/float64(i*i+1)) * (1 - 0.04*float64(i*7%5))
-		if i == for_-1 {
+		if i == n-1 {
 			now = bps
 		}
 		p := throughput.Progress{ElapsedS: float64(i + 1), Retransmits: new(int64(3 * i)), RTTMS: new(0.48)}
@@ -125,6 +125,17 @@ var core = config.Target{Name: "core", Host: "192.0.2.10", Engine: "iperf3", Exp
 
 // longIPv6 has all 39 characters that an address can have.
 const longIPv6 = "2001:db85:85a3:1234:5678:8a2e:1370:7334"
+
+var taken = appliance.TaskDown{At: noon, Task: "iperf3", Err: "port 5201 is taken by pid 812 (iperf3)"}
+
+// waits lets clients wait for their turn.
+func waits(s appliance.State, peers ...string) appliance.State {
+	e := appliance.ClientsWaiting{At: noon}
+	for _, peer := range peers {
+		e.Tests = append(e.Tests, client("wait-"+peer, peer, throughput.TX))
+	}
+	return appliance.Apply(s, e)
+}
 
 // shot is a State worth a picture.
 type shot struct {
@@ -181,25 +192,24 @@ var shots = []shot{
 		return press(appliance.Apply(s, tick(8*time.Second)), appliance.Back)
 	}, ""},
 	{"home-fault", func() appliance.State {
-		s := appliance.Apply(measured(), appliance.TaskDown{At: noon, Task: "iperf3", Err: "port 5201 is taken by pid 812 (iperf3)"})
-		return press(s, appliance.Back)
+		return press(appliance.Apply(measured(), taken), appliance.Back)
 	}, "Home, with a fault"},
 	{"home-config-error", func() appliance.State {
 		s := appliance.Apply(measured(), appliance.ConfigRejected{At: noon, Err: "linerate.toml:3: unknown key"})
 		return press(s, appliance.Back)
 	}, ""},
 	{"home-running", func() appliance.State {
-		return press(run(measured(), testing1("7", "192.168.1.50", throughput.RX), 2.351e9, 4), appliance.Back)
+		return press(run(measured(), client("7", "192.168.1.50", throughput.RX), 2.351e9, 4), appliance.Back)
 	}, ""},
 	{"home-waiting", func() appliance.State {
-		s := run(measured(), testing1("7", "192.168.1.50", throughput.Both), 4.1e9, 4)
-		s = appliance.Apply(s, appliance.ClientsWaiting{At: noon, Tests: []appliance.Test{testing1("8", "192.168.1.60", throughput.TX)}})
-		return press(s, appliance.Back)
+		s := run(measured(), client("7", "192.168.1.50", throughput.Both), 4.1e9, 4)
+		return press(waits(s, "192.168.1.60"), appliance.Back)
 	}, ""},
 	{"home-eight-ports", func() appliance.State {
 		var list []appliance.Port
 		for i := range 8 {
-			list = append(list, port(fmt.Sprintf("eth%d", i), fmt.Sprintf("lan%d", i+1), 2500, fmt.Sprintf("192.168.%d.110/24", i+1)))
+			address := fmt.Sprintf("192.168.%d.110/24", i+1)
+			list = append(list, port(fmt.Sprintf("eth%d", i), fmt.Sprintf("lan%d", i+1), 2500, address))
 		}
 		return press(appliance.Apply(measured(), ports(noon, list...)), appliance.Back)
 	}, ""},
@@ -207,7 +217,7 @@ var shots = []shot{
 		return press(withTargets(measured(), core), appliance.Back, appliance.Select)
 	}, "Menu"},
 	{"menu-end", func() appliance.State {
-		s := appliance.Apply(withTargets(measured(), core), appliance.TaskDown{At: noon, Task: "iperf3", Err: "port 5201 is taken"})
+		s := appliance.Apply(withTargets(measured(), core), taken)
 		return press(s, appliance.Back, appliance.Select, appliance.Up)
 	}, ""},
 	{"targets", func() appliance.State {
@@ -232,41 +242,39 @@ var shots = []shot{
 		return press(s, appliance.K1, appliance.K1)
 	}, ""},
 	{"running-rx", func() appliance.State {
-		return run(box(), testing1("7", "192.168.1.50", throughput.RX), 2.351e9, 4)
+		return run(box(), client("7", "192.168.1.50", throughput.RX), 2.351e9, 4)
 	}, "Running, RX"},
 	{"running-tx", func() appliance.State {
-		t := testing1("7", "192.168.1.50", throughput.TX)
+		t := client("7", "192.168.1.50", throughput.TX)
 		t.Streams, t.Target, t.Seconds = 4, "core", 0
 		return run(box(), t, 941.2e6, 40)
 	}, ""},
 	{"running-both", func() appliance.State {
-		return run(box(), testing1("7", "192.168.1.50", throughput.Both), 4.612e9, 7)
+		return run(box(), client("7", "192.168.1.50", throughput.Both), 4.612e9, 7)
 	}, "Running, RX+TX"},
 	{"running-ipv6", func() appliance.State {
-		t := testing1("7", longIPv6, throughput.RX)
+		t := client("7", longIPv6, throughput.RX)
 		return run(box(), t, 64.2e3, 4)
 	}, ""},
 	{"running-several", func() appliance.State {
-		s := run(box(), testing1("7", "192.168.1.50", throughput.RX), 1.21e9, 4)
-		s = run(s, testing1("8", "192.168.1.60", throughput.TX), 2.1e9, 3)
-		return appliance.Apply(s, appliance.ClientsWaiting{At: noon, Tests: []appliance.Test{
-			testing1("9", "192.168.1.70", throughput.TX), testing1("10", "192.168.1.71", throughput.TX),
-			testing1("11", "192.168.1.72", throughput.TX)}})
+		s := run(box(), client("7", "192.168.1.50", throughput.RX), 1.21e9, 4)
+		s = run(s, client("8", "192.168.1.60", throughput.TX), 2.1e9, 3)
+		return waits(s, "192.168.1.70", "192.168.1.71", "192.168.1.72")
 	}, ""},
 	{"running-waits", func() appliance.State {
-		s := run(box(), testing1("7", "192.168.1.50", throughput.RX), 2.351e9, 4)
-		return appliance.Apply(s, appliance.ClientsWaiting{At: noon, Tests: []appliance.Test{testing1("8", "192.168.1.60", throughput.TX)}})
+		s := run(box(), client("7", "192.168.1.50", throughput.RX), 2.351e9, 4)
+		return waits(s, "192.168.1.60")
 	}, ""},
 	{"running-ask", func() appliance.State {
-		return press(run(box(), testing1("7", "192.168.1.50", throughput.RX), 2.351e9, 4), appliance.Select)
+		return press(run(box(), client("7", "192.168.1.50", throughput.RX), 2.351e9, 4), appliance.Select)
 	}, "Cancel?"},
 	{"running-ask-start", func() appliance.State {
-		s := run(withTargets(box(), core), testing1("7", "192.168.1.50", throughput.RX), 2.351e9, 4)
+		s := run(withTargets(box(), core), client("7", "192.168.1.50", throughput.RX), 2.351e9, 4)
 		s.View.Ask = appliance.AskStart
 		return s
 	}, ""},
 	{"running-ending", func() appliance.State {
-		s := run(box(), testing1("7", "192.168.1.50", throughput.TX), 2.351e9, 4)
+		s := run(box(), client("7", "192.168.1.50", throughput.TX), 2.351e9, 4)
 		return press(s, appliance.Select, appliance.Select)
 	}, ""},
 	{"result", func() appliance.State {
@@ -310,14 +318,16 @@ var shots = []shot{
 	}, ""},
 	{"result-error", func() appliance.State {
 		r := record("7", "7", throughput.TX, 0)
-		r.Valid, r.Error, r.PossiblePercent, r.LineRatePercent, r.RTTMS, r.Retransmits = false, "no answer from 192.168.1.50:5201 in 5 s", nil, nil, nil, nil
+		r.Valid, r.Error = false, "no answer from 192.168.1.50:5201 in 5 s"
+		r.PossiblePercent, r.LineRatePercent, r.RTTMS, r.Retransmits = nil, nil, nil, nil
 		s := finish(box(), r)
 		s.Page = appliance.PageResult
 		return s
 	}, ""},
 	{"result-udp", func() appliance.State {
 		r := record("8", "8", throughput.RX, 998.4e6)
-		r.Protocol, r.Lost, r.Packets, r.JitterMS, r.RTTMS = throughput.UDP, new(int64(812)), new(int64(861204)), new(0.013), nil
+		r.Protocol, r.RTTMS = throughput.UDP, nil
+		r.Lost, r.Packets, r.JitterMS = new(int64(812)), new(int64(861204)), new(0.013)
 		s := finish(box(), r)
 		s.Page = appliance.PageResult
 		return s
@@ -366,9 +376,9 @@ var shots = []shot{
 		return press(box(), appliance.Back, appliance.Select, appliance.Select)
 	}, "What to do"},
 	{"message-long", func() appliance.State {
-		return appliance.Apply(measured(), appliance.ConfigRejected{At: noon, Err: "/boot/firmware/linerate.toml:12: unknown key " +
-			"\"goverment\" in [cpu]: the nearest known key is \"governor\". The last good config stays in force until it is mended. " +
-			"Check it with linerate check-config."})
+		return appliance.Apply(measured(), appliance.ConfigRejected{At: noon, Err: "/boot/firmware/linerate.toml:12: " +
+			"unknown key \"goverment\" in [cpu]: the nearest known key is \"governor\". The last good config stays in " +
+			"force until it is mended. Check it with linerate check-config."})
 	}, ""},
 	{"asleep", func() appliance.State {
 		s := press(measured(), appliance.Back)

@@ -51,8 +51,8 @@ type cell struct {
 	colours bool // else the terminal's own
 }
 
-// NewTerminal draws to out; size tells how many cells the terminal has now. The caption is shown below the picture where
-// there is room. Nothing is written before the first Draw.
+// NewTerminal draws to out; size tells how many cells the terminal has now. The caption is shown below the picture
+// where there is room. Nothing is written before the first Draw.
 func NewTerminal(out io.Writer, size func() (columns, rows int, err error), caption string) *Terminal {
 	return &Terminal{out: out, size: size, caption: caption, stop: func() {}}
 }

@@ -245,6 +245,11 @@ func TestTerminalFollowsItsSize(t *testing.T) {
 	if got := s.row(0) + " " + s.row(1); !strings.Contains(got, "terminal is 40x10: 64x16 cells are") {
 		t.Errorf("too small: %q", got)
 	}
+	for y := range 10 {
+		if strings.Contains(s.row(y), "#") {
+			t.Errorf("row %d still has what was there: %q", y, s.row(y))
+		}
+	}
 	s.resize(0, 0)
 	if err := term.Resize(); err != nil {
 		t.Errorf("no cells at all: %v", err)
