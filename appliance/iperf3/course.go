@@ -23,7 +23,7 @@ type course struct {
 	budget  *throughput.Budget
 	senders sync.WaitGroup
 	loops   sync.WaitGroup // the receivers
-	failed  chan error // of a stream, one at most is kept
+	failed  chan error     // of a stream, one at most is kept
 
 	meter  *throughput.Meter
 	omit   <-chan time.Time // once, when the omitted seconds are over; nil without
@@ -34,6 +34,7 @@ type course struct {
 	cpu    throughput.CPU
 	load   [3]float64 // of this process: total, user, system in percent of a core
 	totals *throughput.Totals
+	used   string // congestion control of what we send, else of the first stream
 
 	peer  results
 	heard bool
@@ -168,19 +169,30 @@ func (c *course) arrivals() (last time.Time, missing bool) {
 func (c *course) take(end time.Time) {
 	t := c.meter.Finish(end)
 	c.totals = &t
+	for i, s := range c.streams {
+		if i == 0 || s.Direction() == throughput.TX {
+			c.used = s.Congestion()
+		}
+	}
 	after := throughput.ReadCPU()
 	c.cpu = after.Since(c.before)
 	c.load[0], c.load[1], c.load[2] = after.ProcessPercent(c.before)
 }
 
+// measure takes the totals if that has not been done.
+func (c *course) measure() {
+	if c.meter == nil || c.totals != nil {
+		return
+	}
+	if c.ended.IsZero() {
+		c.ended = time.Now()
+	}
+	c.take(c.ended)
+}
+
 // stop ends every loop and returns when they have.
 func (c *course) stop() {
-	if c.meter != nil && c.totals == nil {
-		if c.ended.IsZero() {
-			c.ended = time.Now()
-		}
-		c.take(c.ended)
-	}
+	c.measure()
 	for _, s := range c.streams {
 		s.Stop()
 	}
@@ -200,19 +212,15 @@ func (c *course) unacknowledged() bool {
 
 // ours is what the peer is told; finish must have been called.
 func (c *course) ours() results {
-	r := results{CPUTotal: c.load[0], CPUUser: c.load[1], CPUSystem: c.load[2], Retransmits: -1}
+	r := results{CPUTotal: c.load[0], CPUUser: c.load[1], CPUSystem: c.load[2], Retransmits: -1, Congestion: c.used}
 	for i, s := range c.streams {
 		f := c.totals.Flows[i]
 		sr := streamResult{ID: streamID(i), Bytes: f.Bytes, Retransmits: -1, End: c.totals.Seconds}
 		if s.Direction() == throughput.TX {
 			sr.Retransmits = f.Retransmits
 			r.Retransmits = 1
-			r.Congestion = s.Congestion()
 		}
 		r.Streams = append(r.Streams, sr)
-	}
-	if r.Congestion == "" && len(c.streams) > 0 {
-		r.Congestion = c.streams[0].Congestion()
 	}
 	return r
 }
@@ -240,9 +248,7 @@ func (c *course) result(peer, local netip.Addr) throughput.Result {
 	if c.meter == nil {
 		return r
 	}
-	if c.totals == nil {
-		c.take(time.Now())
-	}
+	c.measure()
 	t := c.totals
 	r.Seconds, r.Intervals, r.CPU = t.Seconds, t.Intervals, c.cpu
 	r.Retransmits, r.RTTMS, r.RTTMinMS = t.Retransmits, t.RTTMS, t.RTTMinMS
@@ -255,7 +261,7 @@ func (c *course) result(peer, local netip.Addr) throughput.Result {
 	for i, s := range c.streams {
 		if s.Direction() == throughput.TX {
 			senders = append(senders, i)
-			r.Congestion = throughput.Text(s.Congestion())
+			r.Congestion = throughput.Text(c.used)
 		}
 		if mss := s.MSS(); mss > 0 && (r.MSS == nil || s.Direction() == throughput.TX) {
 			r.MSS = new(mss)

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -30,6 +31,10 @@ func TestMain(m *testing.M) {
 	if spec := os.Getenv(serverEnv); spec != "" {
 		os.Exit(serverProcess(spec))
 	}
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = f.Value.Set("8") // most tests wait for a deadline
+	}
 	os.Exit(m.Run())
 }
 
@@ -41,7 +46,7 @@ type processSpec struct {
 }
 
 type processEvent struct {
-	Kind     string // listening, started, finished, waiting, usage
+	Kind     string // listening, started, progressed (once), finished, waiting, usage
 	ID       string
 	Port     int
 	Start    throughput.Start
@@ -82,8 +87,12 @@ func (o *processObserver) Started(s throughput.Start) string {
 
 func (o *processObserver) Progressed(id string, _ throughput.Progress) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.progress[id]++
+	first := o.progress[id] == 3
+	o.mu.Unlock()
+	if first {
+		o.write(processEvent{Kind: "progressed", ID: id})
+	}
 }
 
 func (o *processObserver) Finished(id string, r throughput.Result) {

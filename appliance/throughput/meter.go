@@ -79,8 +79,6 @@ func (m *Meter) Tick(now time.Time) Progress {
 	p := Progress{ElapsedS: now.Sub(m.began).Seconds()}
 	over := now.Sub(m.last).Seconds()
 	moved, due := false, false
-	var rtt time.Duration
-	var senders int64
 	for i, f := range m.flows {
 		c, before := m.now[i], m.prev[i]
 		bits := float64(c.Bytes-before.Bytes) * 8
@@ -96,13 +94,6 @@ func (m *Meter) Tick(now time.Time) Progress {
 		}
 		p.TXBPS += bits
 		due = due || c.Due
-		if c.RTT > 0 {
-			rtt += c.RTT
-			senders++
-		}
-		if c.MinRTT > 0 && (m.rttMin == 0 || c.MinRTT < m.rttMin) {
-			m.rttMin = c.MinRTT
-		}
 	}
 	if moved || !due {
 		m.moving = now
@@ -110,8 +101,7 @@ func (m *Meter) Tick(now time.Time) Progress {
 	if m.receivers < len(m.flows) {
 		p.Retransmits = new(m.retransmits() - m.sum(m.base, retransmitsOf))
 	}
-	if senders > 0 {
-		ms := float64(rtt/time.Duration(senders)) / float64(time.Millisecond)
+	if ms, ok := m.rtt(); ok {
 		p.RTTMS = new(ms)
 		m.rttTime += ms * over
 		m.rttOver += over
@@ -126,6 +116,23 @@ func (m *Meter) Tick(now time.Time) Progress {
 		m.closeInterval(now)
 	}
 	return p
+}
+
+// rtt is the mean round-trip time of the senders, in ms; the lowest is kept on the way.
+func (m *Meter) rtt() (ms float64, ok bool) {
+	n := 0
+	for i, f := range m.flows {
+		c := m.now[i]
+		if f.Direction() != TX || c.RTT <= 0 {
+			continue
+		}
+		ms += float64(c.RTT) / float64(time.Millisecond)
+		n++
+		if c.MinRTT > 0 && (m.rttMin == 0 || c.MinRTT < m.rttMin) {
+			m.rttMin = c.MinRTT
+		}
+	}
+	return ms / float64(max(1, n)), n > 0
 }
 
 // Idle is how long nothing has moved although bytes were due, as of the last Tick.
@@ -229,6 +236,9 @@ func (m *Meter) Finish(end time.Time) Totals {
 	}
 	if m.receivers < len(m.flows) {
 		t.Retransmits = new(m.sum(t.Flows, retransmitsOf))
+	}
+	if ms, ok := m.rtt(); ok && m.rttOver == 0 { // shorter than a tick
+		t.RTTMS = new(ms)
 	}
 	if m.rttOver > 0 {
 		t.RTTMS = new(m.rttTime / m.rttOver)
