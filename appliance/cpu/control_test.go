@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -379,5 +380,39 @@ func TestReadOnlyTree(t *testing.T) {
 	})
 	if err == nil || !strings.HasSuffix(err.Error(), "scaling_governor: permission denied (needs uid 0 or CAP_DAC_OVERRIDE)") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestOrder: the lower limit never passes the upper, which older kernels refuse.
+func TestOrder(t *testing.T) {
+	p := Policy{Name: "policy0", Governor: "ondemand", Min: 1000, Max: 2000}
+	for _, c := range []struct {
+		name      string
+		least     string
+		most      string
+		wantFiles string
+	}{
+		{"both up", "3000", "3000", "scaling_max_freq scaling_governor scaling_min_freq"},
+		{"both down", "500", "500", "scaling_governor scaling_min_freq scaling_max_freq"},
+		{"least alone", "2000", "2000", "scaling_governor scaling_min_freq"},
+		{"nothing known", "", "", "scaling_governor"},
+	} {
+		var files []string
+		low, high := p.Min, p.Max
+		for _, ch := range order(p, map[string]string{fileGovernor: "performance", fileMin: c.least, fileMax: c.most}) {
+			files = append(files, ch.File)
+			switch n, _ := strconv.Atoi(ch.To); ch.File {
+			case fileMin:
+				low = n
+			case fileMax:
+				high = n
+			}
+			if low > high {
+				t.Errorf("%s: %d passes %d", c.name, low, high)
+			}
+		}
+		if got := strings.Join(files, " "); got != c.wantFiles {
+			t.Errorf("%s: %s, want %s", c.name, got, c.wantFiles)
+		}
 	}
 }

@@ -231,22 +231,27 @@ func FuzzRead(f *testing.F) {
 	f.Add("cpu0 1 2 3 4 5 6 7 8 9 10\n", "46111", "600000", "1992000", "performance schedutil")
 	f.Add(cputest.Stat([]uint64{1, 2}, []uint64{3, 4}), "-1", "0", "-5", "")
 	f.Add("cpu18446744073709551616 1\ncpu1 18446744073709551615 18446744073709551615 1 1", "9223372036854775807", "x", "", "a")
+	root := f.TempDir()
+	if err := (cputest.Box{Zones: map[string]string{"cpu-thermal": ""}, Policies: []cputest.Policy{{}}}).Lay(root); err != nil {
+		f.Fatal(err)
+	}
+	stats := filepath.Join(root, "proc/stat")
 	f.Fuzz(func(t *testing.T, stat, temp, low, high, governors string) {
-		root := t.TempDir()
-		b := cputest.Box{Zones: map[string]string{"cpu-thermal": temp}, Stat: stat}
-		b.Policies = []cputest.Policy{{Governor: "ondemand", Governors: governors}}
-		if err := b.Lay(root); err != nil {
-			t.Skip(err)
+		files := map[string]string{stats: stat, filepath.Join(root, "sys/class/thermal/thermal_zone0/temp"): temp}
+		for file, value := range map[string]string{
+			fileMin: low, fileLeast: low, fileMax: high, fileMost: high, fileCurrent: high, fileGovernors: governors,
+		} {
+			files[cputest.Path(root, 0, file)] = value
 		}
-		for file, value := range map[string]string{fileMin: low, fileLeast: low, fileMax: high, fileMost: high, fileCurrent: high} {
-			if err := os.WriteFile(cputest.Path(root, 0, file), []byte(value), 0o644); err != nil {
-				t.Skip(err)
+		for path, content := range files {
+			if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+				t.Fatal(err)
 			}
 		}
 		s := Sensors{Root: root}
 		s.Read()
-		if err := os.WriteFile(filepath.Join(root, "proc/stat"), []byte(strings.ReplaceAll(stat, "1", "2")), 0o644); err != nil {
-			t.Skip(err)
+		if err := os.WriteFile(stats, []byte(strings.ReplaceAll(stat, "1", "2")), 0o644); err != nil {
+			t.Fatal(err)
 		}
 		h := s.Read()
 		for _, p := range h.CorePercent {
