@@ -41,6 +41,9 @@ func drawPage(s appliance.State, size image.Point) *canvas {
 	case appliance.PageMenu:
 		v.titleWhereRoom("Menu")
 		v.menu(s.Items(), s.View.Cursor)
+	case appliance.PageSettings:
+		v.titleWhereRoom("Settings")
+		v.menu(s.Items(), s.View.Cursor)
 	case appliance.PageTargets:
 		v.targets()
 	case appliance.PageTest:

@@ -153,7 +153,6 @@ var shots = []shot{
 	}, "Boot"},
 	{"boot-no-ports", func() appliance.State {
 		s := appliance.New("0.1.0", "generic", "linerate", config.Default())
-		s.View.Input = noon
 		return appliance.Apply(s, tick(0))
 	}, ""},
 	{"boot-ready", func() appliance.State {
@@ -219,6 +218,14 @@ var shots = []shot{
 	{"menu-end", func() appliance.State {
 		s := appliance.Apply(withTargets(measured(), core), taken)
 		return press(s, appliance.Back, appliance.Select, appliance.Up)
+	}, ""},
+	{"settings", func() appliance.State {
+		none, err := config.Load(config.Paths{Root: "/nonexistent"})
+		if err != nil {
+			panic(err)
+		}
+		s := appliance.Apply(measured(), appliance.ConfigLoaded{At: noon, Config: none.Config, Keys: none.Keys})
+		return press(s, appliance.Back, appliance.Select, appliance.Up, appliance.Up, appliance.Select, appliance.Down, appliance.Down)
 	}, ""},
 	{"targets", func() appliance.State {
 		s := withTargets(measured(), core, config.Target{Name: "192.168.100.101", Host: "192.168.100.101"},
