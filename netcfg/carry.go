@@ -73,7 +73,9 @@ func (s *Seen) observe() {
 	s.vlans = map[string][]manager.MemberVLAN{}
 	var bridges []link
 	for _, p := range s.Ports {
-		if l, ok := s.byName(p.Master); ok && p.Bridge && !slices.ContainsFunc(bridges, func(b link) bool { return b.index == l.index }) {
+		l, ok := s.byName(p.Master)
+		known := slices.ContainsFunc(bridges, func(b link) bool { return b.index == l.index })
+		if ok && p.Bridge && !known {
 			bridges = append(bridges, l)
 		}
 	}
@@ -159,13 +161,13 @@ func (s *Seen) traffic(bridge link) traffic {
 var (
 	bridgeSettings = []string{
 		"group_fwd_mask", "forward_delay", "hello_time", "max_age", "ageing_time", "priority", "stp_state",
-		"default_pvid", "vlan_protocol", "vlan_filtering", "vlan_stats_enabled", "multicast_snooping", "multicast_querier",
-		"multicast_router", "multicast_igmp_version", "multicast_mld_version", "no_linklocal_learn",
+		"default_pvid", "vlan_protocol", "vlan_filtering", "vlan_stats_enabled", "multicast_snooping",
+		"multicast_querier", "multicast_router", "multicast_igmp_version", "multicast_mld_version", "no_linklocal_learn",
 		"nf_call_iptables", "nf_call_ip6tables", "nf_call_arptables",
 	}
 	memberSettings = []string{
-		"path_cost", "priority", "hairpin_mode", "bpdu_guard", "root_block", "learning", "unicast_flood", "multicast_flood",
-		"broadcast_flood", "multicast_fast_leave", "multicast_router", "proxyarp", "isolated", "neigh_suppress",
+		"path_cost", "priority", "hairpin_mode", "bpdu_guard", "root_block", "learning", "unicast_flood",
+		"multicast_flood", "broadcast_flood", "multicast_fast_leave", "multicast_router", "proxyarp", "isolated", "neigh_suppress",
 		"group_fwd_mask",
 	}
 )

@@ -29,8 +29,8 @@ func (f Failure) Error() string { return f.Text }
 // Unwrap gives the kernel's error.
 func (f Failure) Unwrap() error { return f.err }
 
-// run does the steps in their order and goes on after a failure. When a vital step of a group fails, what the group did so
-// far is undone, last step first, and the rest of it is left out. done holds what was done and stayed.
+// run does the steps in their order and goes on after a failure. When a vital step of a group fails, what the group
+// did so far is undone, last step first, and the rest of it is left out. done holds what was done and stayed.
 func run(steps []Step, do func(Step) error) (done []Step, failed []Failure) {
 	broken := map[string]bool{}
 	for _, s := range steps {
@@ -121,7 +121,7 @@ func (d doer) do(s Step) error {
 		}
 		if s.move {
 			if err := d.kernel.Announce(s.Port, s.address.Prefix.Addr()); err != nil {
-				d.log("could not tell the neighbours of the address", "port", s.Port, "address", s.address.Prefix, "error", err)
+				d.log("could not tell the neighbours", "port", s.Port, "address", s.address.Prefix, "error", err)
 			}
 		}
 		return nil
@@ -159,7 +159,8 @@ func (d doer) restoreSettings(name, dir string, order []string, settings map[str
 			err = os.WriteFile(file, []byte(want), 0)
 		}
 		if err != nil {
-			d.log("could not put a setting of the bridge back", "interface", name, "setting", attr, "value", want, "error", err)
+			d.log("could not put a setting of the bridge back", "interface", name, "setting", attr, "value", want,
+				"error", err)
 		}
 	}
 }

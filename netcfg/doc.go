@@ -3,26 +3,26 @@
 //
 // # Look, plan, do
 //
-// [Look] shows the ports as the kernel does and needs no privilege. A plan is a pure function of what was seen, what is
-// wanted and what was found before the first change; it is a list of steps, each with a sentence for a person. Doing it
-// needs CAP_NET_ADMIN. Everything is level-triggered: what is already so makes no step, so a second plan is empty, and a
-// run that broke off half-way is finished by the next.
+// [Look] shows the ports as the kernel does and needs no privilege. A plan is a pure function of what was seen, what
+// is wanted and what was found before the first change; it is a list of steps, each with a sentence for a person.
+// Doing it needs CAP_NET_ADMIN. Everything is level-triggered: what is already so makes no step, so a second plan is
+// empty, and a run that broke off half-way is finished by the next.
 //
 // # Bridges
 //
-// A port that is wanted alone leaves its bridge; bridges are found by membership, never by name. Steps that belong to one
-// bridge stand or fall together: its ports leave, come up, and take over its addresses and routes, or all of it is undone
-// and the bridge is as before. So the box is never left without a way to an address. An address is on the port before
-// it is taken from the bridge. Left alone are bonds, teams and VRFs, and, unless bridge = "free" asks for it, a bridge that
-// also holds a tap, a veth or Wi-Fi or has interfaces on top of it. A bridge whose last port has left is removed once it
-// has no address left; what it was is kept on the disk first and [Keeper.Restore] makes it again.
+// A port that is wanted alone leaves its bridge; bridges are found by membership, never by name. Steps that belong to
+// one bridge stand or fall together: its ports leave, come up, and take over its addresses and routes, or all of it is
+// undone and the bridge is as before. So the box is never left without a way to an address. An address is on the port
+// before it is taken from the bridge. Left alone are bonds, teams and VRFs, and, unless bridge = "free" asks for it, a
+// bridge that also holds a tap, a veth or Wi-Fi or has interfaces on top of it. A bridge whose last port has left is
+// removed once it has no address left; what it was is kept on the disk first and [Keeper.Restore] makes it again.
 //
 // # Tasks
 //
-// [Watch] publishes PortsSeen and needs no privilege. [Keeper.Keep] also acts, and writes what it saw, did and could not do
-// to netcfg.json, which [Follow] turns into faults in the process that has no privilege. All of them sleep until the
-// kernel reports a change of a link, an address or a default route (and look once a minute all the same); they gather
-// what comes within [Settle]. Each returns nil when its context ends and may be started again at any time.
+// [Watch] publishes PortsSeen and needs no privilege. [Keeper.Keep] also acts, and writes what it saw, did and could
+// not do to netcfg.json, which [Follow] turns into faults in the process that has no privilege. All of them sleep
+// until the kernel reports a change of a link, an address or a default route (and look once a minute all the same);
+// they gather what comes within [Settle]. Each returns nil when its context ends and may be started again at any time.
 //
 // A Keeper may be used from several goroutines and processes at once: changes are made under a lock in its folder.
 package netcfg

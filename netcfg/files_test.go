@@ -111,12 +111,20 @@ func TestReadRegular(t *testing.T) {
 func someOriginals() originals {
 	a := manager.Given("br0", netip.MustParsePrefix("192.168.2.1/24"))
 	return originals{
-		Ports: []originalPort{{Name: "eth1", Path: "pci/1", Bridge: "br0", MTU: 1500, Up: true, Addresses: []manager.Address{},
-			Given: []given{{Address: a.On("eth1"), Moved: true}}, GivenMTU: 9000, Member: map[string]string{"path_cost": "2"},
-			VLANs: []manager.MemberVLAN{{ID: 1, PVID: true, Untagged: true}}}},
-		Bridges: []originalBridge{{Name: "br0", MAC: "02:00:00:00:00:01", Up: true, Settings: map[string]string{"stp_state": "1"},
-			Addresses: []manager.Address{a}, Routes: []manager.Route{{Destination: netip.MustParsePrefix("::/0"), Metric: 5, Table: 254,
-				Hops: []manager.Hop{{Interface: "br0", Gateway: netip.MustParseAddr("fe80::1")}, {Interface: "eth9", Weight: 3}}}}}},
+		Ports: []originalPort{{
+			Name: "eth1", Path: "pci/1", Bridge: "br0", MTU: 1500, Up: true, Addresses: []manager.Address{},
+			Member: map[string]string{"path_cost": "2"}, VLANs: []manager.MemberVLAN{{ID: 1, PVID: true, Untagged: true}},
+			Given: []given{{Address: a.On("eth1"), Moved: true}}, GivenMTU: 9000,
+		}},
+		Bridges: []originalBridge{{
+			Name: "br0", MAC: "02:00:00:00:00:01", Up: true, Settings: map[string]string{"stp_state": "1"},
+			Addresses: []manager.Address{a},
+			Routes: []manager.Route{{
+				Destination: netip.MustParsePrefix("::/0"), Metric: 5, Table: 254, Hops: []manager.Hop{
+					{Interface: "br0", Gateway: netip.MustParseAddr("fe80::1")}, {Interface: "eth9", Weight: 3},
+				},
+			}},
+		}},
 	}
 }
 
@@ -134,7 +142,8 @@ func TestOriginalsOnDisk(t *testing.T) {
 	}
 	for name, content := range map[string]string{
 		"cut short": `{"ports": [`, "a path for a name": `{"ports": [{"name": "../../x"}]}`, "no name": `{"bridges": [{}]}`,
-		"no address": `{"ports": [{"name": "eth1", "given": [{}]}]}`, "no hop": `{"bridges": [{"name": "br0", "routes": [{"destination": "::/0"}]}]}`,
+		"no address":    `{"ports": [{"name": "eth1", "given": [{}]}]}`,
+		"no hop":        `{"bridges": [{"name": "br0", "routes": [{"destination": "::/0"}]}]}`,
 		"a bad address": `{"ports": [{"name": "eth1", "addresses": [{"prefix": "1.2.3.4/99"}]}]}`,
 	} {
 		must(t, os.WriteFile(filepath.Join(dir, originalsFile), []byte(content), 0o644))
@@ -149,7 +158,7 @@ func TestStatusOnDisk(t *testing.T) {
 	if _, err := ReadStatus(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without a file: %v", err)
 	}
-	s := Status{Time: time.Date(2026, 11, 30, 1, 2, 3, 0, time.UTC), Manager: "none", Ports: []appliance.Port{{Name: "eth1"}},
+	s := Status{Time: time.Unix(1e9, 0).UTC(), Manager: "none", Ports: []appliance.Port{{Name: "eth1"}},
 		Failed: []Failure{{Port: "eth1", Text: "eth1: it broke: mend it"}}}
 	for i := range 2 * maxDone {
 		s.Done = append(s.Done, Done{s.Time, Step{Kind: SetMTU, Port: "eth1", Text: strings.Repeat("x", i)}})
@@ -181,7 +190,8 @@ func TestStatusOnDisk(t *testing.T) {
 	}
 }
 
-// FuzzOriginals: a damaged file is an error or something that could have been kept, and what is read is written the same.
+// FuzzOriginals: a damaged file is an error or something that could have been kept, and what is read is written the
+// same.
 func FuzzOriginals(f *testing.F) {
 	b, err := json.Marshal(someOriginals())
 	if err != nil {
@@ -211,7 +221,8 @@ func FuzzOriginals(f *testing.F) {
 
 // FuzzStatus: a damaged file is an error or within the bounds.
 func FuzzStatus(f *testing.F) {
-	f.Add([]byte(`{"manager":"none","ports":[{"name":"eth1","speed_mbps":null}],"done":[{"step":"set-up","port":"eth1"}],"failed":[]}`))
+	f.Add([]byte(`{"manager":"none","ports":[{"name":"eth1","speed_mbps":null}],
+		"done":[{"step":"set-up","port":"eth1"}],"failed":[]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if s, err := parseStatus(b); err == nil && (len(s.Done) > maxDone || len(s.Faults()) > maxLines) {
 			t.Errorf("%d steps, %d faults", len(s.Done), len(s.Faults()))

@@ -19,8 +19,8 @@ import (
 	"linerate/appliance"
 )
 
-// How the keeper deals with others: what was undone so often within so long is left as it is; what failed is tried again
-// after retryFirst, then after twice as long each time.
+// How the keeper deals with others: what was undone so often within so long is left as it is; what failed is tried
+// again after retryFirst, then after twice as long each time.
 const (
 	maxUndone  = 3
 	undoneIn   = time.Minute
@@ -62,7 +62,8 @@ func (k *Keeper) converge(ctx context.Context, eyes *looker, w Wanted, truce *tr
 	defer unlock()
 	if k.held(w) {
 		seen, err := eyes.look(w)
-		note := "put back as found by a person: nothing is changed until the config differs or `linerate netcfg --once` runs"
+		note := "put back as found by a person: nothing is changed until the config differs or " +
+			"`linerate netcfg --once` runs"
 		return Report{Seen: seen, Notes: []string{note}, Faults: seen.Faults}, true, err
 	}
 	var stopped []Failure
@@ -96,11 +97,12 @@ func newTruce() *truce {
 
 // key is what a step is about. The index tells a port that was plugged in again from one that was changed back.
 func (s Step) key() string {
-	return fmt.Sprintf("%s %s %d %s %d %v %v", s.Kind, s.Port, s.index, s.bridge, s.mtu, s.address.Prefix, s.route.Destination)
+	return fmt.Sprintf("%s %s %d %s %d %v %v", s.Kind, s.Port, s.index, s.bridge, s.mtu, s.address.Prefix,
+		s.route.Destination)
 }
 
-// pass lets through the steps that shall be done now. The others, and all that belong to the same bridge, are held back;
-// why says so for each that is the reason.
+// pass lets through the steps that shall be done now. The others, and all that belong to the same bridge, are held
+// back; why says so for each that is the reason.
 func (t *truce) pass(steps []Step, now time.Time) (pass []Step, why []Failure) {
 	groups := map[string]bool{}
 	held := make([]bool, len(steps))
@@ -110,8 +112,9 @@ func (t *truce) pass(steps []Step, now time.Time) (pass []Step, why []Failure) {
 		needed[key] = true
 		if recent := t.recent(key, now); len(recent) >= maxUndone {
 			if _, ended := t.ended[key]; !ended {
-				t.ended[key] = Failure{Step: s, Port: s.Port, Text: fmt.Sprintf("%s: undone %d times in a minute%s: left as it is; "+
-					"tell it that the port is not its own, or set bridge = \"keep\"", s.Text, len(recent), by(suspects()))}
+				text := fmt.Sprintf("%s: undone %d times in a minute%s: left as it is; tell it that the port is "+
+					"not its own, or set bridge = \"keep\"", s.Text, len(recent), by(suspects()))
+				t.ended[key] = Failure{Step: s, Port: s.Port, Text: text}
 			}
 		}
 		failure, stop := t.ended[key]
@@ -168,8 +171,9 @@ func (t *truce) did(done []Step, failed []Failure, now time.Time) {
 // managers are the programs that put ports into bridges, by their name in /proc/PID/comm (15 characters at most).
 var managers = map[string]string{
 	"systemd-network": "systemd-networkd", "NetworkManager": "NetworkManager", "netifd": "netifd", "dhcpcd": "dhcpcd",
-	"connmand": "ConnMan", "wickedd": "wicked", "ifplugd": "ifplugd", "dhclient": "dhclient", "ovs-vswitchd": "Open vSwitch",
-	"dockerd": "Docker", "libvirtd": "libvirt", "incusd": "Incus", "lxd": "LXD", "hostapd": "hostapd",
+	"connmand": "ConnMan", "wickedd": "wicked", "ifplugd": "ifplugd", "dhclient": "dhclient",
+	"ovs-vswitchd": "Open vSwitch",
+	"dockerd":      "Docker", "libvirtd": "libvirt", "incusd": "Incus", "lxd": "LXD", "hostapd": "hostapd",
 }
 
 // suspects lists the programs that run here and might have changed a port back, as "NetworkManager (pid 412)". The
@@ -203,8 +207,8 @@ func by(suspects []string) string {
 	return ", likely by " + strings.Join(suspects, " or ")
 }
 
-// Follow returns the Task that turns what the keeper could not do, as netcfg.json in runDir has it, into faults. It needs
-// no privilege, and waits for the folder where there is none yet.
+// Follow returns the Task that turns what the keeper could not do, as netcfg.json in runDir has it, into faults. It
+// needs no privilege, and waits for the folder where there is none yet.
 func Follow(runDir string, log *slog.Logger) appliance.Task {
 	const name = "netcfg"
 	if log == nil {

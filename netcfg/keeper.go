@@ -33,8 +33,8 @@ type Keeper struct {
 	done []Done
 }
 
-// NewKeeper keeps what was found before the first change in dir, which is made when it is needed, and says in runDir what
-// it did. A nil log discards.
+// NewKeeper keeps what was found before the first change in dir, which is made when it is needed, and says in runDir
+// what it did. A nil log discards.
 func NewKeeper(dir, runDir string, log *slog.Logger) *Keeper {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -50,6 +50,10 @@ type Report struct {
 	Notes  []string  `json:"notes"`
 	Faults []string  `json:"not_applicable"` // what is asked for and does not exist here
 	Seen   Seen      `json:"-"`              // afterwards
+}
+
+func newReport(p Plan) Report {
+	return Report{Notes: p.Notes, Faults: p.Faults, Done: []Step{}, Failed: []Failure{}, Undone: []Step{}}
 }
 
 // Good says whether all holds that can.
@@ -77,13 +81,18 @@ func (r Report) Errors() []string {
 		out = append(out, f.Text)
 	}
 	for _, s := range r.Undone {
-		out = append(out, fmt.Sprintf("%s: was undone at once%s: tell it that the port is not its own", s.Text, by(suspects())))
+		out = append(out, s.undone())
 	}
 	return append(out, r.Faults...)
 }
 
-// Plan says what Apply would do, and changes nothing. With a root other than "/" it judges that tree, as far as its sysfs
-// tells.
+// undone says of a step that it was of no use.
+func (s Step) undone() string {
+	return fmt.Sprintf("%s: was undone at once%s: tell it that the port is not its own", s.Text, by(suspects()))
+}
+
+// Plan says what Apply would do, and changes nothing. With a root other than "/" it judges that tree, as far as its
+// sysfs tells.
 func (k *Keeper) Plan(root string, w Wanted) (Plan, error) {
 	seen, err := Look(root, w)
 	if err != nil {
@@ -99,8 +108,8 @@ func (k *Keeper) Plan(root string, w Wanted) (Plan, error) {
 	return makePlan(seen, w, past), nil
 }
 
-// Apply makes the ports as they are wanted, once. It goes on after failures, which the Report holds; an error means that
-// nothing could even be looked at.
+// Apply makes the ports as they are wanted, once. It goes on after failures, which the Report holds; an error means
+// that nothing could even be looked at.
 func (k *Keeper) Apply(ctx context.Context, w Wanted) (Report, error) {
 	unlock, err := k.lock(ctx)
 	if err != nil {
@@ -127,7 +136,8 @@ func (k *Keeper) apply(eyes *looker, w Wanted, pass func([]Step) []Step) (Report
 	past, err := k.load()
 	keep := err == nil // a file that cannot be used is not written over: it may hold what a person can still read
 	plan := makePlan(seen, w, past)
-	r := Report{Seen: seen, Notes: plan.Notes, Faults: plan.Faults, Done: []Step{}, Failed: []Failure{}, Undone: []Step{}}
+	r := newReport(plan)
+	r.Seen = seen
 	if err != nil {
 		r.Failed = append(r.Failed, Failure{Text: err.Error(), err: err})
 	}
@@ -159,9 +169,9 @@ func (k *Keeper) apply(eyes *looker, w Wanted, pass func([]Step) []Step) (Report
 	return r, nil
 }
 
-// Restore puts everything back as it was before the first change, and leaves a mark that a running keeper minds: it keeps
-// its hands off until the config differs or Apply is called. What could not be put back is in the Report, and is tried
-// again by the next call.
+// Restore puts everything back as it was before the first change, and leaves a mark that a running keeper minds: it
+// keeps its hands off until the config differs or Apply is called. What could not be put back is in the Report, and is
+// tried again by the next call.
 func (k *Keeper) Restore(ctx context.Context, w Wanted) (Report, error) {
 	unlock, err := k.lock(ctx)
 	if err != nil {
@@ -183,7 +193,7 @@ func (k *Keeper) Restore(ctx context.Context, w Wanted) (Report, error) {
 	}
 	seen.Faults = nil
 	plan := restorePlan(seen, past)
-	r := Report{Notes: plan.Notes, Faults: plan.Faults, Done: []Step{}, Failed: []Failure{}, Undone: []Step{}}
+	r := newReport(plan)
 	done, failed := k.run(plan.Steps)
 	r.Done, r.Failed = append(r.Done, done...), append(r.Failed, failed...)
 	if r.Seen, err = eyes.look(w); err != nil {
@@ -238,7 +248,7 @@ func (k *Keeper) report(r Report, held bool) {
 	}
 	k.mu.Unlock()
 	for _, step := range r.Undone {
-		s.Failed = append(s.Failed, Failure{Step: step, Port: step.Port, Text: step.Text + ": was undone at once"})
+		s.Failed = append(s.Failed, Failure{Step: step, Port: step.Port, Text: step.undone()})
 	}
 	if old, err := ReadStatus(k.runDir); err == nil && sameStatus(old, s) {
 		return
@@ -274,8 +284,8 @@ func (k *Keeper) save(o originals) error {
 	k.past = nil
 	if err != nil {
 		k.past = &o
-		return fmt.Errorf("keep what was found before the first change: %w: make room in %s, or --restore cannot put it back "+
-			"after a restart", err, k.dir)
+		return fmt.Errorf("keep what was found before the first change: %w: make room in %s, or --restore cannot put it "+
+			"back after a restart", err, k.dir)
 	}
 	return nil
 }
@@ -310,7 +320,8 @@ func (k *Keeper) lock(ctx context.Context) (unlock func(), err error) {
 		select {
 		case <-ctx.Done():
 			f.Close()
-			return nil, fmt.Errorf("another linerate netcfg is changing the ports (it holds %s): try again when it is done", f.Name())
+			return nil, fmt.Errorf("another linerate netcfg is changing the ports (it holds %s): try again when it "+
+				"is done", f.Name())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -58,14 +58,16 @@ func TestParseLink(t *testing.T) {
 		in   []byte
 		want link
 	}{
-		{"a VLAN", vlanMessage, link{name: "eth1.130", index: 9, kind: "vlan", mac: "02:00:00:00:00:07", ether: true, up: true,
-			carrier: true, parent: 4, vlan: 130}},
+		{"a VLAN", vlanMessage, link{name: "eth1.130", index: 9, kind: "vlan", mac: "02:00:00:00:00:07", ether: true,
+			up: true, carrier: true, parent: 4, vlan: 130}},
 		{"a port in a bridge", ifinfo(unix.ARPHRD_ETHER, 4, unix.IFF_UP, rtattr(unix.IFLA_IFNAME, []byte("eth1\x00")...),
 			rtattr(unix.IFLA_MTU, u32(9000)...), rtattr(unix.IFLA_MIN_MTU, u32(68)...), rtattr(unix.IFLA_MAX_MTU, u32(9194)...),
 			rtattr(unix.IFLA_MASTER, u32(7)...), rtattr(unix.IFLA_CARRIER_CHANGES, u32(3)...)),
-			link{name: "eth1", index: 4, ether: true, up: true, mtu: 9000, mtuMin: new(68), mtuMax: new(9194), master: 7, changes: 3}},
+			link{name: "eth1", index: 4, ether: true, up: true, mtu: 9000, mtuMin: new(68), mtuMax: new(9194), master: 7,
+				changes: 3}},
 		{"no limit", ifinfo(unix.ARPHRD_LOOPBACK, 1, 0, rtattr(unix.IFLA_MAX_MTU, u32(0)...)), link{index: 1}},
-		{"a name that is none", ifinfo(unix.ARPHRD_ETHER, 2, 0, rtattr(unix.IFLA_IFNAME, []byte("0123456789abcdef\x00")...)), link{index: 2, ether: true}},
+		{"a name that is none", ifinfo(unix.ARPHRD_ETHER, 2, 0, rtattr(unix.IFLA_IFNAME, []byte("0123456789abcdef")...)),
+			link{index: 2, ether: true}},
 		{"cut short", ifinfo(unix.ARPHRD_ETHER, 2, 0, rtattr(unix.IFLA_MTU, 1, 2)), link{index: 2, ether: true}},
 	} {
 		got, err := parseLink(test.in)

@@ -2,6 +2,7 @@ package netcfg
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"linerate/appliance"
 	"linerate/appliance/config"
@@ -58,9 +60,12 @@ const (
 func r5sTree() map[string]string {
 	files := map[string]string{}
 	netdev(files, "lo", "", "type=772", "ifindex=1")
-	netdev(files, "eth0", gmac, "ifindex=2", "address=02:00:00:00:00:01", "carrier=1", "speed=1000", "duplex=full", "mtu=1500", "flags=0x1003")
-	netdev(files, "eth1", pcie1, "ifindex=3", "carrier=1", "speed=2500", "duplex=full", "mtu=1500", "flags=0x1003", "master=->../../../../../../../../../virtual/net/br-lan", "carrier_changes=3")
-	netdev(files, "eth2", pcie2, "ifindex=4", "carrier=0", "speed=-1", "duplex=unknown", "mtu=1500", "flags=0x1003", "master=->../br-lan")
+	netdev(files, "eth0", gmac, "ifindex=2", "address=02:00:00:00:00:01", "carrier=1", "speed=1000", "duplex=full",
+		"mtu=1500", "flags=0x1003")
+	netdev(files, "eth1", pcie1, "ifindex=3", "carrier=1", "speed=2500", "duplex=full", "mtu=1500", "flags=0x1003",
+		"master=->../../../../../../../../virtual/net/br-lan", "carrier_changes=3")
+	netdev(files, "eth2", pcie2, "ifindex=4", "carrier=0", "speed=-1", "duplex=unknown", "mtu=1500", "flags=0x1003",
+		"master=->../../../../../../../../virtual/net/br-lan")
 	netdev(files, "eth3", usb1, "ifindex=5", "carrier=1", "speed=2500", "duplex=half", "mtu=1500", "flags=0x1003")
 	netdev(files, "br-lan", "", "ifindex=6", "bridge/stp_state=0", "mtu=1500")
 	netdev(files, "wlan0", "pci0002:00/0002:01:00.0", "ifindex=7", "uevent=DEVTYPE=wlan", "carrier=1")
@@ -68,12 +73,14 @@ func r5sTree() map[string]string {
 	netdev(files, "wwan0", "platform/fd000000.usb/xhci-hcd.0.auto/usb8/8-2/8-2:1.4", "ifindex=9", "uevent=DEVTYPE=wwan")
 	netdev(files, "vnet0", "", "ifindex=10", "carrier=1", "mtu=1400")
 	for device, driver := range map[string]string{gmac: "rk_gmac-dwmac", pcie1: "r8169", pcie2: "r8169", usb1: "cdc_ncm"} {
-		files["sys/devices/"+device+"/driver"] = "->" + strings.Repeat("../", strings.Count(device, "/")+2) + "bus/x/drivers/" + driver
+		up := strings.Repeat("../", strings.Count(device, "/")+2)
+		files["sys/devices/"+device+"/driver"] = "->" + up + "bus/x/drivers/" + driver
 	}
 	for _, device := range []string{pcie1, pcie2} {
-		files["sys/devices/"+device+"/vendor"], files["sys/devices/"+device+"/device"] = "0x10ec", "0x8125"
-		files["sys/devices/"+device+"/current_link_speed"], files["sys/devices/"+device+"/max_link_speed"] = "5.0 GT/s PCIe", "5.0 GT/s PCIe"
-		files["sys/devices/"+device+"/current_link_width"], files["sys/devices/"+device+"/max_link_width"] = "1", "1"
+		dir := "sys/devices/" + device + "/"
+		files[dir+"vendor"], files[dir+"device"] = "0x10ec", "0x8125"
+		files[dir+"current_link_speed"], files[dir+"max_link_speed"] = "5.0 GT/s PCIe", "5.0 GT/s PCIe"
+		files[dir+"current_link_width"], files[dir+"max_link_width"] = "1", "1"
 	}
 	dongle := "sys/devices/" + filepath.Dir(usb1) + "/"
 	files[dongle+"idVendor"], files[dongle+"idProduct"], files[dongle+"version"] = "0bda", "8156", " 3.20"
@@ -92,8 +99,8 @@ func TestLookAtATree(t *testing.T) {
 	none := appliance.Port{MTU: 1500, Link: appliance.LinkUp, Addresses: []string{}, SupportedModes: []string{},
 		AdvertisedModes: []string{}, PeerModes: []string{}}
 	wan, lan1, lan2, dongle := none, none, none, none
-	wan.Name, wan.Role, wan.Path, wan.Driver, wan.Index, wan.MAC = "eth0", "wan", gmac, "rk_gmac-dwmac", 2, "02:00:00:00:00:01"
-	wan.SpeedMbps, wan.Duplex = new(1000), appliance.DuplexFull
+	wan.Name, wan.Role, wan.Path, wan.Driver, wan.Index = "eth0", "wan", gmac, "rk_gmac-dwmac", 2
+	wan.SpeedMbps, wan.Duplex, wan.MAC = new(1000), appliance.DuplexFull, "02:00:00:00:00:01"
 	lan1.Name, lan1.Role, lan1.Path, lan1.Driver, lan1.Index = "eth1", "lan1", pcie1, "r8169", 3
 	lan1.SpeedMbps, lan1.Duplex, lan1.CarrierChanges = new(2500), appliance.DuplexFull, 3
 	lan2.Name, lan2.Role, lan2.Path, lan2.Driver, lan2.Index = "eth2", "lan2", pcie2, "r8169", 4
@@ -136,7 +143,8 @@ func TestLookAtNamedPorts(t *testing.T) {
 		}
 		return all, test
 	}
-	if all, test := names(wants(r5s, "vnet0")); !slices.Equal(all, []string{"eth0", "eth1", "eth2", "eth3", "vnet0"}) || !slices.Equal(test, []string{"vnet0"}) {
+	all, test := names(wants(r5s, "vnet0"))
+	if !slices.Equal(all, []string{"eth0", "eth1", "eth2", "eth3", "vnet0"}) || !slices.Equal(test, []string{"vnet0"}) {
 		t.Errorf("select vnet0: %v, test ports %v", all, test)
 	}
 	w := wants(r5s, "auto")
@@ -201,7 +209,8 @@ func TestLookAtTheKernel(t *testing.T) {
 	if *p.SpeedMbps != 10000 || p.Duplex != appliance.DuplexFull || *p.Autoneg || !p.Features["tx-tcp-segmentation"] {
 		t.Errorf("what ethtool knows: %s", asJSON(t, p))
 	}
-	if !slices.Equal(p.Addresses[:2], []string{"192.0.2.1/24", "2001:db8::1/64"}) || !strings.HasPrefix(p.Addresses[2], "fe80::") {
+	global := []string{"192.0.2.1/24", "2001:db8::1/64"}
+	if !slices.Equal(p.Addresses[:2], global) || !strings.HasPrefix(p.Addresses[2], "fe80::") {
 		t.Errorf("addresses: %v", p.Addresses)
 	}
 	if p.Gateway != "192.0.2.254" || p.Path != "" || p.WoL != nil {
@@ -213,7 +222,8 @@ func TestLookAtTheKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	p = seen.Ports[0]
-	if p.Link != appliance.LinkDown || p.SpeedMbps != nil || p.Duplex != appliance.DuplexUnknown || p.CarrierChanges != changes+1 {
+	if p.Link != appliance.LinkDown || p.SpeedMbps != nil || p.Duplex != appliance.DuplexUnknown ||
+		p.CarrierChanges != changes+1 {
 		t.Errorf("without a link: %s", asJSON(t, p))
 	}
 }
@@ -223,7 +233,8 @@ func TestLookAtVLANs(t *testing.T) {
 	addVeth(t, "eth1", "far1")
 	a := attrs("eth1.130")
 	a.ParentIndex = byName(t, "eth1").Attrs().Index
-	if err := netlink.LinkAdd(&netlink.Vlan{LinkAttrs: a, VlanId: 130, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q}); err != nil {
+	vlan := &netlink.Vlan{LinkAttrs: a, VlanId: 130, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q}
+	if err := netlink.LinkAdd(vlan); err != nil {
 		t.Skip("this kernel has no 802.1Q: ", err)
 	}
 	t.Cleanup(func() { remove("eth1.130") })
@@ -272,15 +283,36 @@ func TestLookerRemembersSpeed(t *testing.T) {
 	}
 }
 
-// What sysfs shows of another network namespace is not taken for ours.
-func TestForeignSysfsIsIgnored(t *testing.T) {
+// overSys lays a tree's sysfs over /sys for the length of the test, in the mount namespace of this test binary.
+func overSys(t *testing.T, files map[string]string) {
+	t.Helper()
 	netnstest.Need(t)
+	must(t, unix.Mount(tree(t, files)+"/sys", "/sys", "", unix.MS_BIND, ""))
+	t.Cleanup(func() { must(t, unix.Unmount("/sys", unix.MNT_DETACH)) })
+}
+
+// With a device behind it a port is known by its path. A sysfs that shows another network namespace, where the same
+// name is another interface, is not believed.
+func TestDevicesOfTheRunningSystem(t *testing.T) {
 	addVeth(t, "eth1", "far1")
-	l, _ := (&Seen{links: []link{{name: "eth1", index: byName(t, "eth1").Attrs().Index}}}).byName("eth1")
-	fs, err := openSysfs("/")
-	must(t, err)
-	defer fs.root.Close()
-	if n, ok := fs.number("sys/class/net/eth1/ifindex"); !ok || n != l.index {
-		t.Errorf("sysfs says index %d, the kernel %d: the namespace has no sysfs of its own", n, l.index)
+	index := byName(t, "eth1").Attrs().Index
+	for _, ours := range []bool{true, false} {
+		t.Run(fmt.Sprintf("ours %v", ours), func(t *testing.T) {
+			shown := index
+			if !ours {
+				shown++
+			}
+			files := map[string]string{}
+			netdev(files, "eth1", pcie1, fmt.Sprintf("ifindex=%d", shown))
+			overSys(t, files)
+			seen, err := Look("/", wants(r5s, "eth1"))
+			must(t, err)
+			if len(seen.Ports) != 1 {
+				t.Fatalf("%d ports", len(seen.Ports))
+			}
+			if p := seen.Ports[0]; ours != (p.Path == pcie1) || ours == (p.Path == "") {
+				t.Errorf("path %q", p.Path)
+			}
+		})
 	}
 }

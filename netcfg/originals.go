@@ -101,7 +101,8 @@ func (o *originals) keepPort(p appliance.Port, seen Seen) *originalPort {
 		return old
 	}
 	l, _ := seen.byName(p.Name)
-	kept := originalPort{Name: p.Name, Path: p.Path, MTU: p.MTU, Up: l.up, Addresses: []manager.Address{}, Given: []given{}}
+	kept := originalPort{Name: p.Name, Path: p.Path, MTU: p.MTU, Up: l.up,
+		Addresses: []manager.Address{}, Given: []given{}}
 	if p.Bridge {
 		kept.Bridge, kept.Member, kept.VLANs = p.Master, seen.settings[p.Name], seen.vlans[p.Name]
 	}
@@ -144,7 +145,8 @@ const (
 	maxKeptEntries = 1024
 )
 
-// load reads what was kept; none is no error. A file that cannot be used is one: going on without would lose what it holds.
+// load reads what was kept; none is no error. A file that cannot be used is one: going on without would lose what it
+// holds.
 func (o *originals) load(dir string) error {
 	path := filepath.Join(dir, originalsFile)
 	b, err := readRegular(path, maxOriginals)

@@ -78,7 +78,8 @@ func (p *planner) leaveBridge(port appliance.Port, bridge link) {
 	mode := p.want.Ports.Bridge
 	if mode == config.BridgeAuto {
 		if what := p.foreign(bridge); what != "" {
-			p.noteOnce(bridge.name, "%s: %s: left alone; bridge = \"free\" takes its ports out all the same", bridge.name, what)
+			p.noteOnce(bridge.name, "%s: %s: left alone; bridge = \"free\" takes its ports out all the same",
+				bridge.name, what)
 			return
 		}
 	}
@@ -187,8 +188,8 @@ func (p *planner) emptied() []link {
 	return out
 }
 
-// movable lists the addresses of a bridge that move with its ports: all of IPv4, leased ones too (there is nobody yet to
-// ask for a new lease), and the static ones of IPv6.
+// movable lists the addresses of a bridge that move with its ports: all of IPv4, leased ones too (there is nobody yet
+// to ask for a new lease), and the static ones of IPv6.
 func (s *Seen) movable(bridge string) []manager.Address {
 	var out []manager.Address
 	for _, a := range s.addresses {
@@ -266,8 +267,8 @@ func (p *planner) moveFrom(bridge link) {
 			group: bridge.name, vital: true}, "take over the route %v of %s", r, bridge.name)
 	}
 	for _, a := range slices.Backward(moved) { // primary ones last: the kernel drops the others with them
-		p.plan.step(Step{Kind: RemoveAddress, Port: bridge.name, address: a, move: true, group: bridge.name, vital: true},
-			"give up %v", a.Prefix)
+		p.plan.step(Step{Kind: RemoveAddress, Port: bridge.name, address: a, move: true, group: bridge.name,
+			vital: true}, "give up %v", a.Prefix)
 	}
 }
 
@@ -352,13 +353,15 @@ func (p *planner) mtuStep(port appliance.Port, wish config.MTU) {
 		}
 		mtu = *port.MTUMax
 	}
+	clamp := func(than string, limit int) {
+		p.plan.note("%s: MTU %d is %s than its driver (%s) allows: %d is used", port.Name, mtu, than, port.Driver, limit)
+		mtu = limit
+	}
 	if port.MTUMax != nil && mtu > *port.MTUMax {
-		p.plan.note("%s: MTU %d is more than its driver (%s) allows: %d is used", port.Name, mtu, port.Driver, *port.MTUMax)
-		mtu = *port.MTUMax
+		clamp("more", *port.MTUMax)
 	}
 	if port.MTUMin != nil && mtu < *port.MTUMin {
-		p.plan.note("%s: MTU %d is less than its driver (%s) allows: %d is used", port.Name, mtu, port.Driver, *port.MTUMin)
-		mtu = *port.MTUMin
+		clamp("less", *port.MTUMin)
 	}
 	if mtu < leastIPv6MTU {
 		p.plan.note("%s: an MTU of %d is too small for IPv6 (%d at least)", port.Name, mtu, leastIPv6MTU)
@@ -446,8 +449,9 @@ func (p *planner) deleteBridges() {
 			continue
 		}
 		kept := p.past.bridge(bridge.name)
-		p.plan.step(Step{Kind: DeleteBridge, Port: bridge.name, group: bridge.name,
-			made: &madeBridge{kept.MAC, kept.Settings, kept.VLANs}}, "remove the bridge: it has no member and no address left")
+		made := &madeBridge{kept.MAC, kept.Settings, kept.VLANs}
+		p.plan.step(Step{Kind: DeleteBridge, Port: bridge.name, group: bridge.name, made: made},
+			"remove the bridge: it has no member and no address left")
 	}
 }
 
@@ -464,7 +468,8 @@ func (p *planner) sayLonely() {
 			return a.Interface == port.Name && !a.LinkLocal() && !gone
 		})
 		if !stays && len(p.adds[port.Name]) == 0 {
-			p.plan.note("%s: has no address but IPv6 link-local; give it one with address = [\"192.0.2.1/24\"]", port.Name)
+			p.plan.note("%s: has no address but IPv6 link-local; give it one with address = [\"192.0.2.1/24\"]",
+				port.Name)
 		}
 	}
 }

@@ -58,8 +58,11 @@ func (s *scene) address(name, cidr string, change ...func(*manager.Address)) *sc
 }
 
 func (s *scene) route(destination, gateway, dev string) *scene {
-	s.routes = append(s.routes, manager.Route{Destination: netip.MustParsePrefix(destination), Table: unix.RT_TABLE_MAIN,
-		Type: unix.RTN_UNICAST, Protocol: unix.RTPROT_STATIC, Hops: []manager.Hop{{Interface: dev, Gateway: netip.MustParseAddr(gateway)}}})
+	s.routes = append(s.routes, manager.Route{
+		Destination: netip.MustParsePrefix(destination),
+		Hops:        []manager.Hop{{Interface: dev, Gateway: netip.MustParseAddr(gateway)}},
+		Table:       unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST, Protocol: unix.RTPROT_STATIC,
+	})
 	return s
 }
 
@@ -105,6 +108,19 @@ func TestPlan(t *testing.T) {
 	lonely := func(name string) string {
 		return "note: " + name + ": has no address but IPv6 link-local; give it one with address = [\"192.0.2.1/24\"]\n"
 	}
+	const removed = "br0: remove the bridge: it has no member and no address left\n"
+	stays := func(name string) string {
+		return "note: " + name + ": stays in br0: this board is not known; name the port in [ports] select or set " +
+			"bridge = \"free\"\n"
+	}
+	leftAlone := func(why string) string {
+		return "nothing to change\nnote: br0: " + why + ": left alone; bridge = \"free\" takes its ports out all the same\n"
+	}
+	other := strings.NewReplacer("eth1: take", "eth2: take", "eth2: has", "eth1: has").Replace(freed)
+	bridge := func() *scene { return newScene().link("br0", "bridge", "").port("eth1", "lan1", "br0") }
+	single := func(change ...func(*appliance.Port)) *scene {
+		return newScene().port("eth1", "lan1", "", change...).address("eth1", "192.0.2.1/24")
+	}
 	for _, test := range []struct {
 		name string
 		seen *scene
@@ -114,37 +130,34 @@ func TestPlan(t *testing.T) {
 		{"the usual box", box(), nil, freed},
 		{"a bridge by any name", newScene().link("br-lan", "bridge", "").port("eth1", "lan1", "br-lan"), nil,
 			"eth1: leave bridge br-lan\nbr-lan: remove the bridge: it has no member and no address left\n" + lonely("eth1")},
-		{"nothing to do", newScene().port("eth1", "lan1", "").address("eth1", "192.0.2.1/24"), nil, "nothing to change\n"},
+		{"nothing to do", single(), nil, "nothing to change\n"},
 		{"keep", box(), []func(*Wanted){mode(config.BridgeKeep)},
 			"nothing to change\nnote: br0: keeps its ports, as bridge = \"keep\" says\n"},
 		{"keep, but with an MTU", box(), []func(*Wanted){mode(config.BridgeKeep), mtu(9000)},
 			"eth1: set the MTU to 9000 (it is 1500)\neth2: set the MTU to 9000 (it is 1500)\n" +
 				"note: br0: keeps its ports, as bridge = \"keep\" says\n"},
 		{"a board nobody knows", box(), []func(*Wanted){unknown},
-			"nothing to change\nnote: eth1: stays in br0: this board is not known; name the port in [ports] select or set bridge = \"free\"\n" +
-				"note: eth2: stays in br0: this board is not known; name the port in [ports] select or set bridge = \"free\"\n"},
+			"nothing to change\n" + stays("eth1") + stays("eth2")},
 		{"a board nobody knows, free", box(), []func(*Wanted){unknown, mode(config.BridgeFree)}, freed},
-		{"a board nobody knows, named", box(), []func(*Wanted){unknown, func(w *Wanted) { w.Ports.Select = []string{"eth1", "eth2"} }}, freed},
+		{"a board nobody knows, named", box(),
+			[]func(*Wanted){unknown, func(w *Wanted) { w.Ports.Select = []string{"eth1", "eth2"} }}, freed},
 		{"a board nobody knows, one named", box(), []func(*Wanted){unknown, port(gives("eth2", 0))},
 			"eth2: leave bridge br0\n" +
-				"note: eth1: stays in br0: this board is not known; name the port in [ports] select or set bridge = \"free\"\n" +
+				stays("eth1") +
 				"note: br0: keeps its addresses, since it has other members\n" + lonely("eth2")},
-		{"the carrier decides", box(noLink), nil, strings.NewReplacer("eth1: take", "eth2: take", "eth2: has", "eth1: has").Replace(freed)},
-		{"the connection decides", func() *scene { s := box(); s.carries["eth2"] = 1; return s }(), nil,
-			strings.NewReplacer("eth1: take", "eth2: take", "eth2: has", "eth1: has").Replace(freed)},
-		{"a lease moves too", newScene().link("br0", "bridge", "").port("eth1", "lan1", "br0").address("br0", "10.0.0.5/8", leased), nil,
-			"eth1: leave bridge br0\neth1: take over 10.0.0.5/8 of br0, with 1h0m0s of its lease left\nbr0: give up 10.0.0.5/8\n" +
-				"br0: remove the bridge: it has no member and no address left\n"},
-		{"link-local and learnt IPv6 stay", newScene().link("br0", "bridge", "").port("eth1", "lan1", "br0").
+		{"the carrier decides", box(noLink), nil, other},
+		{"the connection decides", func() *scene { s := box(); s.carries["eth2"] = 1; return s }(), nil, other},
+		{"a lease moves too", bridge().address("br0", "10.0.0.5/8", leased), nil,
+			"eth1: leave bridge br0\neth1: take over 10.0.0.5/8 of br0, with 1h0m0s of its lease left\n" +
+				"br0: give up 10.0.0.5/8\n" + removed},
+		{"link-local and learnt IPv6 stay", bridge().
 			address("br0", "fe80::1/64").address("br0", "2001:db8::5/64", leased).address("br0", "2001:db8:1::5/64"), nil,
 			"eth1: leave bridge br0\neth1: take over 2001:db8:1::5/64 of br0\nbr0: give up 2001:db8:1::5/64\n" +
-				"br0: remove the bridge: it has no member and no address left\n"},
-		{"primary addresses go last", newScene().link("br0", "bridge", "").port("eth1", "lan1", "br0").
-			address("br0", "10.0.0.1/24").address("br0", "10.0.0.2/24"), nil,
+				removed},
+		{"primary addresses go last", bridge().address("br0", "10.0.0.1/24").address("br0", "10.0.0.2/24"), nil,
 			"eth1: leave bridge br0\neth1: take over 10.0.0.1/24 of br0\neth1: take over 10.0.0.2/24 of br0\n" +
-				"br0: give up 10.0.0.2/24\nbr0: give up 10.0.0.1/24\nbr0: remove the bridge: it has no member and no address left\n"},
-		{"wifi in the bridge", box().link("wlan0", "", "br0", wifi), nil,
-			"nothing to change\nnote: br0: also holds wlan0 (Wi-Fi): left alone; bridge = \"free\" takes its ports out all the same\n"},
+				"br0: give up 10.0.0.2/24\nbr0: give up 10.0.0.1/24\n" + removed},
+		{"wifi in the bridge", box().link("wlan0", "", "br0", wifi), nil, leftAlone("also holds wlan0 (Wi-Fi)")},
 		{"wifi in the bridge, free", box().link("wlan0", "", "br0", wifi), []func(*Wanted){mode(config.BridgeFree)},
 			"eth1: leave bridge br0\neth2: leave bridge br0\nnote: br0: keeps its addresses, since it has other members\n" +
 				lonely("eth1") + lonely("eth2")},
@@ -152,22 +165,25 @@ func TestPlan(t *testing.T) {
 			"eth1: leave bridge br0\neth2: leave bridge br0\nnote: br0: keeps its addresses, since it has other members\n" +
 				lonely("eth1") + lonely("eth2")},
 		{"a VLAN on the bridge", func() *scene { s := box(); return s.link("br0.5", "vlan", "", above(on(s, "br0"))) }(), nil,
-			"nothing to change\nnote: br0: is busy: br0.5 (a VLAN) is on top of it: left alone; bridge = \"free\" takes its ports out all the same\n"},
-		{"a bond", newScene().link("bond0", "bond", "").port("eth1", "lan1", "bond0"), []func(*Wanted){mode(config.BridgeFree), mtu(9000)},
+			leftAlone("is busy: br0.5 (a VLAN) is on top of it")},
+		{"a bond", newScene().link("bond0", "bond", "").port("eth1", "lan1", "bond0"),
+			[]func(*Wanted){mode(config.BridgeFree), mtu(9000)},
 			"nothing to change\nnote: eth1: is a member of bond0 (a bond): left alone\n"},
-		{"a VRF", newScene().link("red", "vrf", "").port("eth1", "lan1", "red"), []func(*Wanted){mode(config.BridgeFree), mtu(9000)},
+		{"a VRF", newScene().link("red", "vrf", "").port("eth1", "lan1", "red"),
+			[]func(*Wanted){mode(config.BridgeFree), mtu(9000)},
 			"nothing to change\nnote: eth1: is a member of red (a VRF): left alone\n"},
-		{"a bridge without members that was never ours", newScene().link("docker0", "bridge", "").address("docker0", "172.17.0.1/16").
-			port("eth1", "lan1", "").address("eth1", "192.0.2.1/24"), nil, "nothing to change\n"},
-		{"MTU and up", newScene().port("eth1", "lan1", "").address("eth1", "192.0.2.1/24").down("eth1"), []func(*Wanted){mtu(9000)},
+		{"a bridge without members that was never ours", single().link("docker0", "bridge", "").
+			address("docker0", "172.17.0.1/16"), nil, "nothing to change\n"},
+		{"MTU and up", single().down("eth1"), []func(*Wanted){mtu(9000)},
 			"eth1: set the MTU to 9000 (it is 1500)\neth1: bring it up\n"},
-		{"MTU max", newScene().port("eth1", "lan1", "").address("eth1", "192.0.2.1/24"), []func(*Wanted){mtu(config.MTUMax)},
+		{"MTU max", single(), []func(*Wanted){mtu(config.MTUMax)},
 			"eth1: set the MTU to 9194 (it is 1500)\n"},
-		{"MTU max without a limit", newScene().port("eth1", "lan1", "", noLimit).address("eth1", "192.0.2.1/24"), []func(*Wanted){mtu(config.MTUMax)},
+		{"MTU max without a limit", single(noLimit), []func(*Wanted){mtu(config.MTUMax)},
 			"nothing to change\nnote: eth1: keeps MTU 1500: the driver does not tell its limit; set a number\n"},
-		{"MTU too large", newScene().port("eth1", "lan1", "").address("eth1", "192.0.2.1/24"), []func(*Wanted){mtu(16000)},
-			"eth1: set the MTU to 9194 (it is 1500)\nnote: eth1: MTU 16000 is more than its driver (r8169) allows: 9194 is used\n"},
-		{"MTU too small", newScene().port("eth1", "lan1", "", func(p *appliance.Port) { p.MTUMin = new(256) }).address("eth1", "192.0.2.1/24"),
+		{"MTU too large", single(), []func(*Wanted){mtu(16000)},
+			"eth1: set the MTU to 9194 (it is 1500)\n" +
+				"note: eth1: MTU 16000 is more than its driver (r8169) allows: 9194 is used\n"},
+		{"MTU too small", single(func(p *appliance.Port) { p.MTUMin = new(256) }),
 			[]func(*Wanted){mtu(100)},
 			"eth1: set the MTU to 256 (it is 1500)\nnote: eth1: MTU 100 is less than its driver (r8169) allows: 256 is used\n" +
 				"note: eth1: an MTU of 256 is too small for IPv6 (1280 at least)\n"},
@@ -177,20 +193,23 @@ func TestPlan(t *testing.T) {
 				"eth2: add the address 10.0.0.1/24\neth2: add the address 2001:db8::1/64\n"},
 		{"both have addresses of their own, so the bridge keeps its own", box(),
 			[]func(*Wanted){port(gives("lan1", 0, "10.0.0.1/24")), port(gives("lan2", 0, "10.0.1.1/24"))},
-			"eth1: leave bridge br0\neth2: leave bridge br0\neth1: add the address 10.0.0.1/24\neth2: add the address 10.0.1.1/24\n" +
+			"eth1: leave bridge br0\neth2: leave bridge br0\n" +
+				"eth1: add the address 10.0.0.1/24\neth2: add the address 10.0.1.1/24\n" +
 				"note: br0: keeps 192.168.2.1/24: no port that left it asks for an address\n"},
 		{"the config gives the bridge's address to one of them", box(),
 			[]func(*Wanted){port(gives("lan1", 0, "10.0.0.1/24")), port(gives("lan2", 0, "192.168.2.1/24"))},
 			"eth1: leave bridge br0\neth2: leave bridge br0\neth2: take over 192.168.2.1/24 of br0\n" +
 				"eth2: take over the route default via 192.168.2.254 of br0\nbr0: give up 192.168.2.1/24\n" +
 				"eth1: add the address 10.0.0.1/24\nbr0: remove the bridge: it has no member and no address left\n"},
-		{"one has an address of its own, so the other takes over", box(), []func(*Wanted){port(gives("lan1", 0, "10.0.0.1/24"))},
+		{"one has an address of its own, so the other takes over", box(),
+			[]func(*Wanted){port(gives("lan1", 0, "10.0.0.1/24"))},
 			"eth1: leave bridge br0\neth2: leave bridge br0\neth2: take over 192.168.2.1/24 of br0\n" +
 				"eth2: take over the route default via 192.168.2.254 of br0\nbr0: give up 192.168.2.1/24\n" +
 				"eth1: add the address 10.0.0.1/24\nbr0: remove the bridge: it has no member and no address left\n"},
 		{"faults are carried on", func() *scene { s := newScene(); s.Faults = []string{"no port lan9"}; return s }(), nil,
 			"nothing to change\nfault: no port lan9\n"},
-		{"a tree knows no addresses", func() *scene { s := box(); s.live, s.addresses, s.routes = false, nil, nil; return s }(), nil,
+		{"a tree knows no addresses", func() *scene { s := box(); s.live, s.addresses, s.routes = false, nil, nil; return s }(),
+			nil,
 			"eth1: leave bridge br0\neth2: leave bridge br0\n" +
 				"note: br0: its addresses and routes move with the ports; a tree does not tell them\n"},
 	} {
@@ -249,7 +268,8 @@ func TestRunUndoesAGroup(t *testing.T) {
 	vital := func(kind Kind, port, bridge string) Step {
 		return Step{Kind: kind, Port: port, bridge: bridge, group: bridge, vital: true, Text: port}
 	}
-	route := Step{Kind: SetRoute, Port: "eth1", group: "br0", vital: true, route: manager.Route{Metric: 1}, before: &manager.Route{Metric: 2}}
+	route := Step{Kind: SetRoute, Port: "eth1", group: "br0", vital: true, route: manager.Route{Metric: 1},
+		before: &manager.Route{Metric: 2}}
 	steps := []Step{
 		vital(LeaveBridge, "eth1", "br0"), vital(LeaveBridge, "eth3", "br1"),
 		{Kind: SetMTU, Port: "eth1", mtu: 9000, oldMTU: 1500, group: "br0"},
@@ -270,8 +290,8 @@ func TestRunUndoesAGroup(t *testing.T) {
 		return nil
 	})
 	want := []string{
-		"leave-bridge eth1 0", "leave-bridge eth3 0", "set-mtu eth1 9000", "set-mtu eth9 9000", "set-up eth1 0", "add-address eth1 0",
-		"set-route eth1 1", "remove-address br0 0",
+		"leave-bridge eth1 0", "leave-bridge eth3 0", "set-mtu eth1 9000", "set-mtu eth9 9000", "set-up eth1 0",
+		"add-address eth1 0", "set-route eth1 1", "remove-address br0 0",
 		"set-route eth1 2", "remove-address eth1 0", "set-mtu eth1 1500", "join-bridge eth1 0",
 		"add-address eth3 0", "add-address eth9 0",
 	}
@@ -284,10 +304,12 @@ func TestRunUndoesAGroup(t *testing.T) {
 		kept = append(kept, string(s.Kind)+" "+s.Port)
 	}
 	// Bringing it up is not undone: it harms nobody.
-	if want := []string{"leave-bridge eth3", "set-up eth1", "add-address eth3", "add-address eth9"}; !slices.Equal(kept, want) {
-		t.Errorf("kept %q, want %q", kept, want)
+	wantKept := []string{"leave-bridge eth3", "set-up eth1", "add-address eth3", "add-address eth9"}
+	if !slices.Equal(kept, wantKept) {
+		t.Errorf("kept %q, want %q", kept, wantKept)
 	}
-	if len(failed) != 3 || failed[0].Port != "eth9" || !errors.Is(failed[1], unix.EBUSY) || !strings.HasPrefix(failed[2].Text, "undo: ") {
+	if len(failed) != 3 || failed[0].Port != "eth9" || !errors.Is(failed[1], unix.EBUSY) ||
+		!strings.HasPrefix(failed[2].Text, "undo: ") {
 		t.Errorf("failed: %v", failed)
 	}
 }
@@ -315,7 +337,8 @@ func TestRemedies(t *testing.T) {
 		want string
 	}{
 		{Step{Kind: LeaveBridge, Port: "eth1"}, unix.EPERM, "CAP_NET_ADMIN"},
-		{Step{Kind: AddAddress, Port: "eth1", address: v6}, fmt.Errorf("%w: IPv6 is disabled on this device", unix.EACCES), "disable_ipv6=0"},
+		{Step{Kind: AddAddress, Port: "eth1", address: v6},
+			fmt.Errorf("%w: IPv6 is disabled on this device", unix.EACCES), "disable_ipv6=0"},
 		{Step{Kind: LeaveBridge, Port: "eth1"}, unix.EBUSY, "ip -d link show eth1"},
 		{Step{Kind: SetMTU, Port: "eth1"}, unix.EINVAL, "set a smaller one"},
 		{Step{Kind: SetMTU, Port: "eth1"}, unix.EOPNOTSUPP, "leave it out of the config"},

@@ -23,8 +23,8 @@ type Wanted struct {
 // MultiGigMbps is the speed from which "auto" takes a port for a test port.
 const MultiGigMbps = 2500
 
-// means says whether a word of the config (a role, an interface name, a device path) means the port. A device path may be
-// whole or a part of one, in whole components: "0001:01:00.0", "platform/fe2a0000.ethernet".
+// means says whether a word of the config (a role, an interface name, a device path) means the port. A device path may
+// be whole or a part of one, in whole components: "0001:01:00.0", "platform/fe2a0000.ethernet".
 func means(word string, p appliance.Port) bool {
 	if word == p.Name || word == p.Role && word != "" {
 		return true
@@ -91,7 +91,8 @@ func (w Wanted) sortPorts(ports []appliance.Port) {
 		return i
 	}
 	slices.SortFunc(ports, func(a, b appliance.Port) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(len(a.Name), len(b.Name)), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(len(a.Name), len(b.Name)),
+			strings.Compare(a.Name, b.Name))
 	})
 }
 
@@ -136,12 +137,12 @@ func (w Wanted) capability(p appliance.Port, pciID string) int {
 	return 0
 }
 
-// driverSpeeds holds drivers whose hardware is all of one speed or faster (kernel drivers/net/ethernet and drivers/net/usb,
-// and Realtek's own r812x).
+// driverSpeeds holds drivers whose hardware is all of one speed or faster (kernel drivers/net/ethernet and
+// drivers/net/usb, and Realtek's own r812x).
 var driverSpeeds = map[string]int{
 	"r8125": 2500, "r8126": 5000, "r8127": 10000, "igc": 2500, "aqc111": 5000, "atlantic": 2500,
-	"ixgbe": 10000, "ixgbevf": 10000, "i40e": 10000, "ice": 10000, "mlx4_en": 10000, "mlx5_core": 10000, "bnxt_en": 10000,
-	"bnx2x": 10000, "cxgb4": 10000, "qede": 10000, "sfc": 10000, "thunderbolt-net": 10000,
+	"ixgbe": 10000, "ixgbevf": 10000, "i40e": 10000, "ice": 10000, "mlx4_en": 10000, "mlx5_core": 10000,
+	"bnxt_en": 10000, "bnx2x": 10000, "cxgb4": 10000, "qede": 10000, "sfc": 10000, "thunderbolt-net": 10000,
 }
 
 // deviceSpeeds holds chips that share a driver with slower ones, by vendor and product.

@@ -70,12 +70,14 @@ func TestCapability(t *testing.T) {
 		want int
 	}{
 		{"by modes", appliance.Port{SupportedModes: []string{"10baseT/Half", "2500baseT/Full", "1000baseT/Full"}}, "", 2500},
-		{"modes count, whatever the link", appliance.Port{SupportedModes: []string{"1000baseT/Full"}, SpeedMbps: new(2500)}, "", 1000},
+		{"modes count, whatever the link",
+			appliance.Port{SupportedModes: []string{"1000baseT/Full"}, SpeedMbps: new(2500)}, "", 1000},
 		{"by speed", appliance.Port{SpeedMbps: new(10000), Driver: "virtio_net"}, "", 10000},
 		{"by driver", appliance.Port{Driver: "r8125"}, "", 2500},
 		{"r8169 with a 2.5G chip", appliance.Port{Driver: "r8169"}, "10ec:8125", 2500},
 		{"r8169 with a 1G chip", appliance.Port{Driver: "r8169"}, "10ec:8168", 0},
-		{"RTL8156 under cdc_ncm in a 1G switch", appliance.Port{Driver: "cdc_ncm", USB: usb("0bda:8156"), SpeedMbps: new(1000)}, "", 2500},
+		{"RTL8156 under cdc_ncm in a 1G switch",
+			appliance.Port{Driver: "cdc_ncm", USB: usb("0bda:8156"), SpeedMbps: new(1000)}, "", 2500},
 		{"RTL8153", appliance.Port{Driver: "r8152", USB: usb("0bda:8153")}, "", 0},
 		{"by the profile", appliance.Port{Role: "lan2", Driver: "virtio_net"}, "", 2500},
 		{"unknown", appliance.Port{Driver: "virtio_net"}, "", 0},
@@ -141,7 +143,9 @@ func TestMissing(t *testing.T) {
 }
 
 func TestSortPorts(t *testing.T) {
-	ports := []appliance.Port{{Name: "eth10"}, {Name: "eth2", Role: "lan2"}, {Name: "eth9"}, {Name: "eth5", Role: "wan"}, {Name: "eth3", Role: "lan1"}}
+	ports := []appliance.Port{
+		{Name: "eth10"}, {Name: "eth2", Role: "lan2"}, {Name: "eth9"}, {Name: "eth5", Role: "wan"}, {Name: "eth3", Role: "lan1"},
+	}
 	wants(r5s, "auto").sortPorts(ports)
 	var got []string
 	for _, p := range ports {

@@ -41,7 +41,8 @@ func find(seen Seen, kept originalPort) (appliance.Port, bool) {
 func (p *Plan) restoreBridge(seen Seen, past originals, b originalBridge) {
 	l, exists := seen.byName(b.Name)
 	if exists && l.kind != "bridge" {
-		p.Faults = append(p.Faults, fmt.Sprintf("%s: is %s now, so the bridge of that name was not made again", b.Name, l.what()))
+		p.Faults = append(p.Faults, fmt.Sprintf("%s: is %s now, so the bridge of that name was not made again", b.Name,
+			l.what()))
 		return
 	}
 	in := Step{Port: b.Name, group: b.Name, vital: true}
@@ -83,8 +84,8 @@ func (p *Plan) restoreBridge(seen Seen, past originals, b originalBridge) {
 	}
 	for _, r := range b.Routes {
 		if !slices.ContainsFunc(seen.routes, r.Equal) {
-			p.step(Step{Kind: SetRoute, Port: b.Name, route: r, before: standsFor(r, seen.routes), group: b.Name, vital: true},
-				"take back the route %v", r)
+			p.step(Step{Kind: SetRoute, Port: b.Name, route: r, before: standsFor(r, seen.routes), group: b.Name,
+				vital: true}, "take back the route %v", r)
 		}
 	}
 }

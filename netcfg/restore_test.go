@@ -43,14 +43,15 @@ eth1: give up 192.168.2.1/24
 eth1: set the MTU back to 1500 (it is 9000)
 note: br0: gets eth1, eth2 back, all with a link: if two of them lead to one switch this is a loop
 `},
-		{"already as found", newScene().link("br0", "bridge", "").port("eth1", "lan1", "br0").address("br0", "192.168.2.1/24"), past,
+		{"already as found",
+			newScene().link("br0", "bridge", "").port("eth1", "lan1", "br0").address("br0", "192.168.2.1/24"), past,
 			"nothing to change\n"},
 		{"a port is gone", newScene().link("br0", "bridge", "").address("br0", "192.168.2.1/24"), past,
 			"nothing to change\nfault: eth1: is not there, so it could not be put back as found\n"},
 		{"the name is taken", after().link("br0", "vlan", ""), originals{Bridges: past.Bridges},
 			"nothing to change\nfault: br0: is a VLAN now, so the bridge of that name was not made again\n"},
-		{"an address of its own comes back, and it was down", after(), originals{Ports: []originalPort{{Name: "eth1", Path: "pci/eth1",
-			MTU: 9000, Addresses: []manager.Address{own}, Given: []given{{Address: own}}}}},
+		{"an address of its own comes back, and it was down", after(), originals{Ports: []originalPort{{
+			Name: "eth1", Path: "pci/eth1", MTU: 9000, Addresses: []manager.Address{own}, Given: []given{{Address: own}}}}},
 			"eth1: take back 198.51.100.9/24\neth1: take it down, as it was\n"},
 		{"it is called otherwise now", newScene().port("lan1", "lan1", "", func(p *appliance.Port) { p.Path = "pci/eth1" }).
 			address("lan1", "192.168.2.1/24").link("br0", "bridge", "").address("br0", "192.168.2.1/24"), past,

@@ -19,12 +19,12 @@ const StatusFile = "netcfg.json"
 type Status struct {
 	Time          time.Time        `json:"time"`           // of the last change of anything below
 	Manager       string           `json:"manager"`        // who owns the ports: none
-	Held          bool             `json:"held"`           // put back as found by a person: the keeper leaves everything alone
+	Held          bool             `json:"held"`           // put back as found by a person: everything is left alone
 	Ports         []appliance.Port `json:"ports"`          // as seen after the last change
 	Done          []Done           `json:"done"`           // the last 50 steps, oldest first
 	Failed        []Failure        `json:"failed"`         // what could not be done and is still wanted
 	NotApplicable []string         `json:"not_applicable"` // what is asked for and does not exist here; a line each
-	Notes         []string         `json:"notes"`          // what is left as it is, or not quite as asked, and why; a line each
+	Notes         []string         `json:"notes"`          // what is not, or not quite, as asked, and why; a line each
 }
 
 // Done is a step that was done.

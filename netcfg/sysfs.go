@@ -12,8 +12,8 @@ import (
 	"linerate/appliance"
 )
 
-// sysfs reads attributes below one root. Links lead nowhere outside of it; what is missing or cannot be read is unknown,
-// never an error: a driver answers EINVAL for the speed of a port that is down.
+// sysfs reads attributes below one root. Links lead nowhere outside of it; what is missing or cannot be read is
+// unknown, never an error: a driver answers EINVAL for the speed of a port that is down.
 type sysfs struct {
 	root *os.Root
 }

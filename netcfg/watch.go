@@ -132,9 +132,10 @@ func sleep(ctx context.Context, changes <-chan struct{}, states <-chan appliance
 const receiveBuffer = 1 << 20
 
 // subscribe reports changes of links, addresses and default routes: changes holds at most one that waits to be taken.
-// When the kernel had to drop reports, it subscribes anew and reports a change, since one may have been lost. ended gets
-// the error that ended it; the end of ctx is none.
-func subscribe(ctx context.Context, log *slog.Logger, buffer int) (changes <-chan struct{}, ended <-chan error, err error) {
+// When the kernel had to drop reports, it subscribes anew and reports a change, since one may have been lost. ended
+// gets the error that ended it; the end of ctx is none.
+func subscribe(ctx context.Context, log *slog.Logger, buffer int) (changes <-chan struct{}, ended <-chan error,
+	err error) {
 	open := func() (*nl.NetlinkSocket, error) {
 		socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR,
 			unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)

@@ -222,8 +222,9 @@ func TestSleepGathersABurst(t *testing.T) {
 				t.Fatalf("fresh %v, %v", fresh, err)
 			}
 			looks++
-			if took, most := time.Since(start), time.Duration(looks)*(Settle+Settle/5); took < time.Duration(looks)*Settle || took > most {
-				t.Errorf("look %d after %v, want between %v and %v", looks, took, time.Duration(looks)*Settle, most)
+			took, least := time.Since(start), time.Duration(looks)*Settle
+			if most := least + time.Duration(looks)*Settle/5; took < least || took > most {
+				t.Errorf("look %d after %v, want between %v and %v", looks, took, least, most)
 			}
 		}
 		time.Sleep(time.Minute)
@@ -238,7 +239,8 @@ func TestSleepWakes(t *testing.T) {
 		tick := time.NewTicker(reread)
 		defer tick.Stop()
 		began := time.Now()
-		if fresh, err := sleep(t.Context(), nil, nil, nil, tick.C, always(w), &w); fresh || err != nil || time.Since(began) != time.Minute {
+		fresh, err := sleep(t.Context(), nil, nil, nil, tick.C, always(w), &w)
+		if fresh || err != nil || time.Since(began) != time.Minute {
 			t.Errorf("the minute: %v, %v after %v", fresh, err, time.Since(began))
 		}
 		states := make(chan appliance.State, 2)
@@ -251,7 +253,8 @@ func TestSleepWakes(t *testing.T) {
 			}
 			return wants(generic, "eth1")
 		}
-		if fresh, err := sleep(t.Context(), nil, states, nil, nil, wish, &w); !fresh || err != nil || w.Ports.Select[0] != "eth2" {
+		fresh, err = sleep(t.Context(), nil, states, nil, nil, wish, &w)
+		if !fresh || err != nil || w.Ports.Select[0] != "eth2" {
 			t.Errorf("another wish: %v, %v, %v", fresh, err, w.Ports.Select)
 		}
 		ended := make(chan error, 1)

@@ -16,8 +16,8 @@ const (
 
 var errMalformed = errors.New("malformed netlink attributes")
 
-// Walk calls f for each netlink attribute of b, in order, without the flag bits of its type. It ends at f's first error, and
-// with an error where a length does not fit.
+// Walk calls f for each netlink attribute of b, in order, without the flag bits of its type. It ends at f's first
+// error, and with an error where a length does not fit.
 func Walk(b []byte, f func(kind uint16, value []byte) error) error {
 	const header = 4
 	for n := 0; len(b) > 0; n++ {

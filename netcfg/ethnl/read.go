@@ -52,7 +52,8 @@ func parseLinkInfo(b []byte) (out LinkInfo, err error) {
 }
 
 // LinkModes is what this end can do and offers, what the other end offers, and what came of it. The names are link
-// modes (2500baseT/Full) mixed with port and flow control bits (TP, Autoneg, Pause, Asym_Pause): Modes picks the former.
+// modes (2500baseT/Full) mixed with port and flow control bits (TP, Autoneg, Pause, Asym_Pause): Modes picks the
+// former.
 type LinkModes struct {
 	Autoneg    bool
 	Supported  []string

@@ -116,8 +116,8 @@ func (None) RemoveAddress(a Address) error {
 	return err
 }
 
-// promoteSecondaries makes the kernel keep the other IPv4 addresses of a subnet when the first one of it goes, until the
-// func it returns is called (Linux, ip-sysctl.rst: promote_secondaries). Where that cannot be set, they go too.
+// promoteSecondaries makes the kernel keep the other IPv4 addresses of a subnet when the first one of it goes, until
+// the func it returns is called (Linux, ip-sysctl.rst: promote_secondaries). Where that cannot be set, they go too.
 func promoteSecondaries(name string) (back func()) {
 	file := "/proc/sys/net/ipv4/conf/" + name + "/promote_secondaries"
 	old, err := os.ReadFile(file)
@@ -127,7 +127,8 @@ func promoteSecondaries(name string) (back func()) {
 	return func() { _ = os.WriteFile(file, old, 0) }
 }
 
-// kernel is the address as the kernel is to be told. Flags that only report (permanent, secondary, tentative) are left out.
+// kernel is the address as the kernel is to be told. Flags that only report (permanent, secondary, tentative) are left
+// out.
 func (a Address) kernel() *netlink.Addr {
 	const settable = unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_HOMEADDRESS | unix.IFA_F_MCAUTOJOIN
 	out := &netlink.Addr{IPNet: netOf(a.Prefix), Label: a.Label, Scope: a.Scope, Flags: a.Flags & settable}

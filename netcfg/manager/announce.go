@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Announce tells the neighbours on an interface that it holds the address from now on, so that they do not go on sending
-// to the port or bridge that held it before: a gratuitous ARP request (RFC 5227) or an unsolicited neighbour
+// Announce tells the neighbours on an interface that it holds the address from now on, so that they do not go on
+// sending to the port or bridge that held it before: a gratuitous ARP request (RFC 5227) or an unsolicited neighbour
 // advertisement (RFC 4861, 7.2.6). It needs CAP_NET_RAW; without it the neighbours find out by themselves, later.
 func (None) Announce(name string, ip netip.Addr) error {
 	link, err := net.InterfaceByName(name)

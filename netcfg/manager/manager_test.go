@@ -76,8 +76,10 @@ func TestAddressesReadBack(t *testing.T) {
 		Given("eth1", prefix("192.0.2.1/24")),
 		Given("eth1", prefix("192.0.2.9/31")),
 		Given("eth1", prefix("2001:db8::1/64")),
-		{Interface: "eth1", Prefix: prefix("10.0.0.1/32"), Peer: prefix("10.0.0.2/32"), Label: "eth1:1", Flags: unix.IFA_F_PERMANENT},
-		{Interface: "eth1", Prefix: prefix("198.51.100.1/24"), Label: "eth1", Flags: unix.IFA_F_NOPREFIXROUTE, ValidS: 3600, PreferS: 1800},
+		{Interface: "eth1", Prefix: prefix("10.0.0.1/32"), Peer: prefix("10.0.0.2/32"), Label: "eth1:1",
+			Flags: unix.IFA_F_PERMANENT},
+		{Interface: "eth1", Prefix: prefix("198.51.100.1/24"), Label: "eth1", Flags: unix.IFA_F_NOPREFIXROUTE,
+			ValidS: 3600, PreferS: 1800},
 	} {
 		for range 2 {
 			must(t, None{}.AddAddress(a))
@@ -101,7 +103,8 @@ func TestAddressesReadBack(t *testing.T) {
 		must(t, None{}.AddAddress(moved))
 		must(t, None{}.RemoveAddress(a))
 		must(t, None{}.RemoveAddress(a)) // what is not there is gone already
-		if got := of(t, "far1"); len(of(t, "eth1")) > 0 || len(got) != 1 || !got[0].Same(moved) || strings.HasPrefix(got[0].Label, "eth1") {
+		got := of(t, "far1")
+		if len(of(t, "eth1")) > 0 || len(got) != 1 || !got[0].Same(moved) || strings.HasPrefix(got[0].Label, "eth1") {
 			t.Errorf("%v after the move: %v", a.Prefix, got)
 		}
 		must(t, None{}.RemoveAddress(moved))
@@ -146,7 +149,8 @@ func TestRoutesReadBack(t *testing.T) {
 	must(t, None{}.AddAddress(six))
 	ip := netip.MustParseAddr
 	base := func(destination string, hops ...Hop) Route {
-		return Route{Destination: netip.MustParsePrefix(destination), Hops: hops, Table: 254, Type: unix.RTN_UNICAST, Protocol: unix.RTPROT_STATIC}
+		return Route{Destination: netip.MustParsePrefix(destination), Hops: hops, Table: 254, Type: unix.RTN_UNICAST,
+			Protocol: unix.RTPROT_STATIC}
 	}
 	full := base("203.0.113.0/24", Hop{Interface: "eth1", Gateway: ip("192.0.2.9")})
 	full.Source, full.Metric, full.Table, full.TOS, full.MTU, full.MTULock = ip("192.0.2.1"), 77, 1000, 8, 1400, true
@@ -182,7 +186,8 @@ func TestRoutesReadBack(t *testing.T) {
 
 func TestRouteInWords(t *testing.T) {
 	ip := netip.MustParseAddr
-	r := Route{Destination: netip.MustParsePrefix("0.0.0.0/0"), Table: 254, Hops: []Hop{{Interface: "br0", Gateway: ip("192.0.2.1")}}}
+	r := Route{Destination: netip.MustParsePrefix("0.0.0.0/0"), Table: 254,
+		Hops: []Hop{{Interface: "br0", Gateway: ip("192.0.2.1")}}}
 	multi := Route{Destination: netip.MustParsePrefix("10.0.0.0/8"), Table: 7,
 		Hops: []Hop{{Interface: "br0", Gateway: ip("192.0.2.1")}, {Interface: "eth9", Gateway: ip("192.0.2.2")}}}
 	for want, r := range map[string]Route{
@@ -208,7 +213,8 @@ func TestLinks(t *testing.T) {
 	for range 2 {
 		must(t, n.JoinMaster("eth1", "br0"))
 	}
-	if err := n.SetMTU("eth1", 70000); !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "mtu greater than device maximum") {
+	err := n.SetMTU("eth1", 70000)
+	if !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "mtu greater than device maximum") {
 		t.Errorf("an MTU that is too large: %v", err)
 	}
 	for range 2 {
@@ -226,9 +232,11 @@ func TestLinks(t *testing.T) {
 	}
 	must(t, n.DeleteBridge("br0"))
 	for name, err := range map[string]error{
-		"leave": n.LeaveMaster("gone0"), "join": n.JoinMaster("eth1", "gone0"), "up": n.SetUp("gone0"), "delete": n.DeleteBridge("br0"),
-		"address": n.AddAddress(Given("gone0", netip.MustParsePrefix("192.0.2.1/24"))), "announce": n.Announce("gone0", netip.MustParseAddr("192.0.2.1")),
-		"route": n.SetRoute(Route{Destination: netip.MustParsePrefix("10.0.0.0/8"), Hops: []Hop{{Interface: "gone0"}}}),
+		"leave": n.LeaveMaster("gone0"), "join": n.JoinMaster("eth1", "gone0"), "up": n.SetUp("gone0"),
+		"delete":   n.DeleteBridge("br0"),
+		"address":  n.AddAddress(Given("gone0", netip.MustParsePrefix("192.0.2.1/24"))),
+		"announce": n.Announce("gone0", netip.MustParseAddr("192.0.2.1")),
+		"route":    n.SetRoute(Route{Destination: netip.MustParsePrefix("10.0.0.0/8"), Hops: []Hop{{Interface: "gone0"}}}),
 	} {
 		if !errors.Is(err, unix.ENODEV) || errors.Is(err, fs.ErrPermission) {
 			t.Errorf("%s of an interface that is not there: %v; want ENODEV", name, err)

@@ -9,7 +9,8 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// MemberVLAN is one VLAN that a bridge which filters by VLAN lets through a member, or, of the bridge itself, to the box.
+// MemberVLAN is one VLAN that a bridge which filters by VLAN lets through a member, or, of the bridge itself, to the
+// box.
 type MemberVLAN struct {
 	ID       int  `json:"id"`
 	PVID     bool `json:"pvid,omitempty"`     // frames without a tag belong to it

@@ -18,14 +18,17 @@ import (
 
 // jack is one simulated port: how it looks with a link, and how it behaves.
 type jack struct {
-	port     appliance.Port   // as it looks with link and address
-	plugged  time.Duration    // when it appears; 0: it is there from the start
-	firstUp  [2]time.Duration // least and most time from there to the first link
-	stays    [2]time.Duration // how long a link stays
-	gone     [2]time.Duration // how long it is gone
-	asks     [2]time.Duration // from link to address
-	wobbling bool             // false: the link stays once it is there
+	port     appliance.Port // as it looks with link and address
+	plugged  time.Duration  // when it appears; 0: it is there from the start
+	firstUp  span           // least and most time from there to the first link
+	stays    span           // how long a link stays
+	gone     span           // how long it is gone
+	asks     span           // from link to address
+	wobbling bool           // false: the link stays once it is there
 }
+
+// span is the least and the most time that something takes.
+type span [2]time.Duration
 
 const second = time.Second
 
@@ -36,7 +39,8 @@ func jacks() []jack {
 	}
 	gig := []string{"10baseT/Full", "100baseT/Full", "1000baseT/Full"}
 	multi := append(slices.Clone(gig), "2500baseT/Full")
-	base := func(name, role, path, driver, mac string, index, mbps int, ours, peer []string, addresses ...string) appliance.Port {
+	base := func(name, role, path, driver, mac string, index, mbps int, ours, peer []string,
+		addresses ...string) appliance.Port {
 		return appliance.Port{
 			Name: name, Role: role, Path: path, Driver: driver, MAC: mac, Index: index, MTU: 1500, MTUMin: new(68),
 			MTUMax: new(9194), Link: appliance.LinkUp, SpeedMbps: &mbps, Duplex: appliance.DuplexFull, Autoneg: new(true),
@@ -61,13 +65,13 @@ func jacks() []jack {
 	usb.Firmware = "rtl8156b-2 v3 10/20/23"
 	usb.USB = &appliance.USB{SpeedMbps: 480, Version: "2.10", Vendor: "0bda", Product: "8156", MaxPowerMA: 256}
 	return []jack{
-		{port: wan, firstUp: [2]time.Duration{1 * second, 2 * second}, asks: [2]time.Duration{2 * second, 4 * second}},
-		{port: lan1, firstUp: [2]time.Duration{2 * second, 4 * second}, asks: [2]time.Duration{3 * second, 6 * second},
-			stays: [2]time.Duration{90 * second, 240 * second}, gone: [2]time.Duration{3 * second, 8 * second}, wobbling: true},
-		{port: lan2, firstUp: [2]time.Duration{4 * second, 9 * second}, asks: [2]time.Duration{3 * second, 8 * second},
-			stays: [2]time.Duration{30 * second, 90 * second}, gone: [2]time.Duration{5 * second, 20 * second}, wobbling: true},
-		{port: usb, plugged: 12 * second, firstUp: [2]time.Duration{3 * second, 5 * second},
-			asks: [2]time.Duration{2 * second, 5 * second}},
+		{port: wan, firstUp: span{1 * second, 2 * second}, asks: span{2 * second, 4 * second}},
+		{port: lan1, firstUp: span{2 * second, 4 * second}, asks: span{3 * second, 6 * second},
+			stays: span{90 * second, 240 * second}, gone: span{3 * second, 8 * second}, wobbling: true},
+		{port: lan2, firstUp: span{4 * second, 9 * second}, asks: span{3 * second, 8 * second},
+			stays: span{30 * second, 90 * second}, gone: span{5 * second, 20 * second}, wobbling: true},
+		{port: usb, plugged: 12 * second, firstUp: span{3 * second, 5 * second},
+			asks: span{2 * second, 5 * second}},
 	}
 }
 
@@ -82,7 +86,7 @@ type moment struct {
 func (j jack) moments(seed uint64) func(yield func(moment) bool) {
 	return func(yield func(moment) bool) {
 		random := rand.New(rand.NewPCG(seed, uint64(j.port.Index)))
-		between := func(r [2]time.Duration) time.Duration {
+		between := func(r span) time.Duration {
 			// Whole tenths of a second: a person reads the times, and a test compares them.
 			return r[0] + time.Duration(random.Int64N(int64((r[1]-r[0])/(second/10))+1))*(second/10)
 		}

@@ -21,8 +21,8 @@ const marker = "LINERATE_TEST_NETNS"
 var missing = "TestMain did not call netnstest.Run"
 
 // Run is the body of a TestMain: `os.Exit(netnstest.Run(m))`. It starts the test binary again inside new network and
-// mount namespaces (without root in a user namespace too, which gives the rights) and returns its exit code. Where the kernel refuses that, the tests run outside, and those that
-// call Need are skipped.
+// mount namespaces (without root in a user namespace too, which gives the rights) and returns its exit code. Where the
+// kernel refuses that, the tests run outside, and those that call Need are skipped.
 func Run(m interface{ Run() int }) int {
 	here, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
