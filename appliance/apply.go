@@ -15,7 +15,7 @@ func Apply(s State, e Event) State {
 		s.Now = at
 	}
 	if s.Started.IsZero() {
-		s.Started = s.Now
+		s.Started, s.View.Input, s.View.Opened = s.Now, s.Now, s.Now
 	}
 	switch e := e.(type) {
 	case PortsSeen:

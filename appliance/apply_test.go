@@ -389,3 +389,14 @@ func BenchmarkProgress(b *testing.B) {
 		s = Apply(s, TestProgressed{At: s.Now, ID: fmt.Sprint(i % 16), Progress: throughput.Progress{ElapsedS: float64(i) / 160, RXBPS: 1e9}})
 	}
 }
+
+// A box that has just begun, and has no port yet to wake it, is not asleep.
+func TestFirstTickLeavesTheDisplayOn(t *testing.T) {
+	s := Apply(New("0.1.0", "generic", "box", config.Default()), Ticked{At: noon})
+	if s.View.Asleep {
+		t.Error("asleep at the first tick")
+	}
+	if s = Apply(s, Ticked{At: noon.Add(s.Config.Display.SleepAfter)}); !s.View.Asleep {
+		t.Error("awake after sleep_after without a key")
+	}
+}
