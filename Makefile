@@ -50,7 +50,7 @@ lint: ## gofmt, go vet, staticcheck, and the table of who may import whom
 
 .PHONY: golden
 golden: ## draw the pictures in testdata anew: look at each before you commit it
-	go test ./display/... ./cmd/... -update
+	go test ./display ./cmd/linerate -update
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (60s)
