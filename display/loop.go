@@ -30,6 +30,9 @@ type Panel interface {
 type Options struct {
 	Name string       // of the Task; "": display
 	Log  *slog.Logger // nil: discard
+	// Absent says whether an error means that there is no panel where there need be none: it is said in the log alone.
+	// nil: every error is a fault.
+	Absent func(error) bool
 }
 
 const (
@@ -37,14 +40,14 @@ const (
 	idleEvery = 20 * time.Millisecond  // else: at once, for what a finger can feel
 
 	firstTry = time.Second
-	lastTry  = 5 * time.Second
+	lastTry  = 3 * time.Second
 )
 
 // Task draws the State on the panel that open gives, at the size given in pixels, for as long as it runs. It draws only
 // what differs from what is shown, at most five times a second while a test runs, and upside down where the config says
 // so. While the State is asleep, and at the end, the panel is off: a picture that nobody keeps true is worse than none.
 //
-// A panel that cannot be opened is tried again, every five seconds at last, for ever; that is a fault in the State and
+// A panel that cannot be opened is tried again, every three seconds at last, for ever; that is a fault in the State and
 // one line in the log for each new reason. A panel that fails is closed, and Run returns the error: the supervisor
 // starts it again with a panel opened anew, since a driver may take a frame for shown that never arrived.
 func Task(open func() (Panel, error), size image.Point, opts Options) appliance.Task {
@@ -133,7 +136,11 @@ func (l *loop) obtain(ctx context.Context, hub *appliance.Hub) Panel {
 		if text := err.Error(); text != l.missing {
 			l.opts.Log.Warn("no panel, trying again", "task", l.opts.Name, "error", err)
 			l.missing = text
-			hub.Publish(appliance.FaultsSeen{At: time.Now(), Task: l.opts.Name, Titles: []string{text}})
+			titles := []string{text}
+			if l.opts.Absent != nil && l.opts.Absent(err) {
+				titles = nil
+			}
+			hub.Publish(appliance.FaultsSeen{At: time.Now(), Task: l.opts.Name, Titles: titles})
 		}
 		if !sleep(ctx, wait) {
 			break
