@@ -186,6 +186,32 @@ func TestLostEndOfLine(t *testing.T) {
 	}
 }
 
+// TestLinesAreJSON: any tool that reads lines of JSON reads the log, also where a power cut took the last end of line.
+func TestLinesAreJSON(t *testing.T) {
+	data, _ := fullLog(t, 2)
+	d := newMemDisk(data[:len(data)-1])
+	s, err := open(d, "mem", (&box{now: noon}).clock(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Append(example(1)); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(string(d.names[FileName].data), "\n"), "\n")
+	if len(lines) != 3 {
+		t.Errorf("%d lines, want 3", len(lines))
+	}
+	for _, l := range lines {
+		var v struct {
+			Length int
+			Record json.RawMessage
+		}
+		if err := json.Unmarshal([]byte(l), &v); err != nil || v.Length != len(v.Record) {
+			t.Errorf("%v: length %d, record of %d: %.80s", err, v.Length, len(v.Record), l)
+		}
+	}
+}
+
 // TestForeignFiles: whatever stands in the log's place is read in bounded memory and time.
 func TestForeignFiles(t *testing.T) {
 	dir := t.TempDir()
