@@ -23,7 +23,8 @@ type manager struct {
 	mu       sync.Mutex
 	messages []string
 	store    map[string][]int
-	deaf     bool // does not answer barriers
+	pending  []string // names to remove: systemd is not bound to do it before the next message
+	deaf     bool     // does not answer barriers
 }
 
 func startManager(t *testing.T) *manager {
@@ -73,6 +74,10 @@ func (m *manager) handle(message string, fds []int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.messages = append(m.messages, message)
+	for _, name := range m.pending {
+		m.remove(name)
+	}
+	m.pending = nil
 	lines := strings.Split(message, "\n")
 	name := ""
 	for _, line := range lines {
@@ -86,7 +91,7 @@ func (m *manager) handle(message string, fds []int) {
 		m.store[name] = append(m.store[name], fds...)
 		return
 	case slices.Contains(lines, "FDSTOREREMOVE=1"):
-		m.remove(name)
+		m.pending = append(m.pending, name)
 	case message == "BARRIER=1" && m.deaf:
 		return
 	}
