@@ -423,3 +423,29 @@ func TestSameTellsKindsApart(t *testing.T) {
 		t.Error("pictures of different kinds are the same, or equal ones are not")
 	}
 }
+
+// A panel that need not be there is no fault while it is absent; anything else that is wrong with it is.
+func TestAbsentPanelThatNeedNotBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		absent := errors.New("nothing answers")
+		var now atomic.Value
+		now.Store(absent)
+		hub := appliance.NewHub(box())
+		ctx, cancel := context.WithCancel(t.Context())
+		task := Task(func() (Panel, error) { return nil, now.Load().(error) }, Mono,
+			Options{Absent: func(err error) bool { return errors.Is(err, absent) }})
+		done := make(chan error, 1)
+		go func() { done <- task.Run(ctx, hub) }()
+		time.Sleep(time.Minute)
+		if faults := hub.State().Faults; len(faults) != 0 {
+			t.Errorf("absent: faults %+v", faults)
+		}
+		now.Store(errors.New("no driver"))
+		time.Sleep(time.Minute)
+		if faults := hub.State().Faults; len(faults) != 1 {
+			t.Errorf("no driver: faults %+v, want one", faults)
+		}
+		cancel()
+		<-done
+	})
+}

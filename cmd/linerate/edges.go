@@ -39,7 +39,7 @@ func (b *box) edges() []appliance.Task {
 func (b *box) drive() appliance.Task {
 	chosen := func(s appliance.State) string { return s.Config.Display.Panel }
 	return appliance.Follow("display", chosen, func(name string) func(context.Context, *appliance.Hub) error {
-		size := smallPanel
+		size, opts := smallPanel, display.Options{Log: b.log}
 		open := func() (display.Panel, error) { return display.OpenTerminal(os.Stdout, "") }
 		if name != config.PanelTerminal {
 			spec, err := panelSpec(b.env, b.hub.State().Config.Board.Profile, name)
@@ -55,9 +55,12 @@ func (b *box) drive() appliance.Task {
 			}
 			size = image.Pt(spec.Width, spec.Height)
 			open = func() (display.Panel, error) { return panel.Open(*spec) }
+			if spec.Optional {
+				opts.Absent = func(err error) bool { return errors.Is(err, panel.ErrAbsent) }
+			}
 		}
 		b.size.Store(&size)
-		return display.Task(open, size, display.Options{Log: b.log}).Run
+		return display.Task(open, size, opts).Run
 	})
 }
 
