@@ -208,7 +208,7 @@ func by(suspects []string) string {
 }
 
 // Follow returns the Task that turns what the keeper could not do, as netcfg.json in runDir has it, into faults. It
-// needs no privilege, and waits for the folder where there is none yet.
+// needs no privilege. Without the folder it fails, to be started again by its supervisor.
 func Follow(runDir string, log *slog.Logger) appliance.Task {
 	const name = "netcfg"
 	if log == nil {
@@ -231,6 +231,7 @@ func Follow(runDir string, log *slog.Logger) appliance.Task {
 			case errors.Is(err, fs.ErrNotExist):
 				tell.faults(nil)
 			default:
+				log.Warn("cannot tell what the network keeper did", "error", err)
 				tell.faults([]string{err.Error()})
 			}
 			if err := nextOf(ctx, watcher, StatusFile); err != nil || ctx.Err() != nil {

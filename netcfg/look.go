@@ -46,7 +46,7 @@ type looker struct {
 }
 
 func newLooker(root string) *looker {
-	return &looker{root: filepath.Clean("/" + root), capable: map[int]int{}}
+	return &looker{root: filepath.Clean(cmp.Or(root, "/")), capable: map[int]int{}}
 }
 
 func (k *looker) look(w Wanted) (Seen, error) {

@@ -177,6 +177,11 @@ func TestLookStaysInTheTree(t *testing.T) {
 	if p := seen.Ports[0]; p.MAC != "" || p.SpeedMbps != nil {
 		t.Errorf("read outside of the tree: %q, %v", p.MAC, p.SpeedMbps)
 	}
+	t.Chdir(t.TempDir())
+	must(t, os.Symlink(tree(t, files), "here"))
+	if seen, err := Look("here", wants(r5s, "auto")); err != nil || len(seen.Ports) != 1 {
+		t.Errorf("by a path that is relative: %d ports, %v", len(seen.Ports), err)
+	}
 	if _, err := Look(t.TempDir()+"/nowhere", wants(r5s, "auto")); err == nil {
 		t.Error("a root that is not there is no error")
 	}
