@@ -10,8 +10,6 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-
-	"linerate/netcfg/netnstest"
 )
 
 // rtattr is one attribute, padded.
@@ -97,21 +95,33 @@ func FuzzParseLink(f *testing.F) {
 	})
 }
 
-// With LINERATE_RECORD set, what this kernel says of a bridge and a veth becomes seeds of FuzzParseLink.
-func TestRecordLinks(t *testing.T) {
+// With LINERATE_RECORD set, what this kernel says of a bridge and a veth, and what a keeper writes, become seeds of the
+// fuzz tests.
+func TestRecordCorpus(t *testing.T) {
 	if os.Getenv("LINERATE_RECORD") == "" {
 		t.Skip("LINERATE_RECORD is not set")
 	}
-	netnstest.Need(t)
 	bridged(t)
+	seed := func(target, name string, b []byte) {
+		path := filepath.Join("testdata", "fuzz", target, name)
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, fmt.Appendf(nil, "go test fuzz v1\n[]byte(%q)\n", b), 0o644))
+	}
 	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)
 	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
 	messages, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
 	must(t, err)
 	for i, b := range messages {
-		path := filepath.Join("testdata", "fuzz", "FuzzParseLink", fmt.Sprintf("link-%d", i))
-		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must(t, os.WriteFile(path, fmt.Appendf(nil, "go test fuzz v1\n[]byte(%q)\n", b), 0o644))
+		seed("FuzzParseLink", fmt.Sprintf("link-%d", i), b)
+	}
+	k := keeper(t)
+	apply(t, k, wants(generic, "eth1", "eth2", "lan9"))
+	for target, file := range map[string]string{
+		"FuzzOriginals": filepath.Join(k.dir, originalsFile), "FuzzStatus": filepath.Join(k.runDir, StatusFile),
+	} {
+		b, err := os.ReadFile(file)
+		must(t, err)
+		seed(target, filepath.Base(file), b)
 	}
 }
 
