@@ -41,8 +41,8 @@ func NewControl(root, dir string, log *slog.Logger) *Control {
 // Outcome is what was done, or would be, and what does not apply here. Notes are no errors: they stay as long as config
 // and hardware do.
 type Outcome struct {
-	Changes []Change
-	Notes   []string
+	Changes []Change `json:"changes"`
+	Notes   []string `json:"notes"`
 }
 
 // noCpufreq is the note of a box whose clock is fixed, or kept by firmware or a hypervisor.
@@ -62,7 +62,7 @@ func (c *Control) Plan(want config.CPU) (Outcome, error) {
 func (c *Control) plan(had knobs, want config.CPU) Outcome {
 	policies := Policies(c.root)
 	if len(policies) == 0 {
-		return Outcome{Notes: []string{noCpufreq}}
+		return Outcome{Changes: []Change{}, Notes: []string{noCpufreq}}
 	}
 	changes, notes := plan(policies, had, want)
 	return Outcome{changes, notes}
@@ -108,21 +108,27 @@ func (c *Control) Restore() (Outcome, error) {
 	}
 	changes, err := c.do(restorePlan(Policies(c.root), had.Policies), had)
 	if err != nil {
-		return Outcome{Changes: changes}, err
+		return Outcome{changes, []string{}}, err
 	}
 	if err := os.Remove(c.file()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return Outcome{Changes: changes}, fmt.Errorf("forget the originals: %w", err)
+		return Outcome{changes, []string{}}, fmt.Errorf("forget the originals: %w", err)
 	}
-	return Outcome{Changes: changes}, nil
+	return Outcome{changes, []string{}}, nil
 }
 
 // do writes the changes and forgets the originals that are in force again. It returns those that were made.
 func (c *Control) do(changes []Change, had originals) (done []Change, err error) {
-	var errs []error
+	done = []Change{}
+	fail := func(next error) {
+		if err != nil {
+			next = fmt.Errorf("%w; %w", err, next) // one line, however many
+		}
+		err = next
+	}
 	forgot := false
 	for _, ch := range changes {
 		if err := write(filepath.Join(policyDir(c.root), ch.Policy, ch.File), ch.To); err != nil {
-			errs = append(errs, err)
+			fail(err)
 			continue
 		}
 		done = append(done, ch)
@@ -134,10 +140,10 @@ func (c *Control) do(changes []Change, had originals) (done []Change, err error)
 	}
 	if forgot {
 		if err := c.save(had); err != nil {
-			errs = append(errs, fmt.Errorf("forget the originals: %w", err))
+			fail(fmt.Errorf("forget the originals: %w", err))
 		}
 	}
-	return done, errors.Join(errs...)
+	return done, err
 }
 
 // say logs each note once.

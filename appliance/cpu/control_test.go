@@ -306,18 +306,26 @@ func TestErrors(t *testing.T) {
 // TestOneFails: what the kernel refuses of one policy costs the others nothing.
 func TestOneFails(t *testing.T) {
 	r := newBench(t, cputest.NanoPiR6S())
-	governor := cputest.Path(r.root, 4, fileGovernor)
-	if err := os.Remove(governor); err != nil {
+	b := cputest.NanoPiR6S()
+	b.Policies[0].First = 8
+	if err := b.Lay(r.root); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink("/proc/version", governor); err != nil { // can be read, and takes nothing from anybody
-		t.Fatal(err)
+	governor := cputest.Path(r.root, 4, fileGovernor)
+	for _, path := range []string{governor, cputest.Path(r.root, 8, fileGovernor)} {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("/proc/version", path); err != nil { // can be read, and takes nothing from anybody
+			t.Fatal(err)
+		}
 	}
 	out, err := r.apply(fast)
-	if err == nil || !strings.HasPrefix(err.Error(), "write performance to "+governor+": ") || strings.Contains(err.Error(), "\n") {
+	if err == nil || !strings.HasPrefix(err.Error(), "write performance to "+governor+": ") ||
+		!strings.Contains(err.Error(), "policy8") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("error %v", err)
 	}
-	if len(out.Changes) != 6 {
+	if len(out.Changes) != 7 {
 		t.Errorf("changes %v", out.Changes)
 	}
 	now := r.now()

@@ -11,11 +11,11 @@ import (
 
 // Change is one value to write.
 type Change struct {
-	Policy  string // policy0
-	File    string // scaling_governor, scaling_min_freq or scaling_max_freq
-	From    string
-	To      string
-	restore bool // To is what was there before we came
+	Policy  string `json:"policy"` // policy0
+	File    string `json:"file"`   // scaling_governor, scaling_min_freq or scaling_max_freq
+	From    string `json:"from"`
+	To      string `json:"to"`
+	restore bool   // To is what was there before we came
 }
 
 // String returns one line.
@@ -54,6 +54,7 @@ func (k knobs) drop(policy, file string) {
 // plan says what to write so that all is as wanted, and what cannot be had here. What the config leaves alone goes back to
 // what it was before us, unless somebody else has changed it since.
 func plan(policies []Policy, had knobs, want config.CPU) (changes []Change, notes []string) {
+	changes, notes = []Change{}, []string{}
 	for _, p := range policies {
 		note := func(format string, args ...any) { notes = append(notes, p.Name+": "+fmt.Sprintf(format, args...)) }
 		target := map[string]string{}

@@ -95,7 +95,7 @@ func TestDamage(t *testing.T) {
 	for round := range rounds {
 		rnd := rand.New(rand.NewPCG(1, uint64(round)))
 		data := slices.Clone(whole)
-		touched := func(from, to int) bool { return false }
+		var touched func(from, to int) bool
 		what := ""
 		if round%2 == 0 {
 			cut := rnd.IntN(len(data) + 1)
@@ -134,7 +134,7 @@ func TestDamage(t *testing.T) {
 		if report.Skipped+report.Tail > int64(len(data)) || end+report.Tail != int64(len(data)) {
 			t.Errorf("%s: %v, good until %d of %d", what, report, end, len(data))
 		}
-		if round%30 < 2 {
+		if round%75 < 2 {
 			damagedStore(t, data, seqs)
 		}
 	}
