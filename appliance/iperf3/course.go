@@ -50,8 +50,12 @@ func (c *course) add(conn *net.TCPConn, dir throughput.Direction, maxBPS float64
 	if maxBPS > 0 && (rate == 0 || rate > maxBPS) {
 		rate = maxBPS
 	}
+	before := 0
+	if (dir == throughput.RX) == (c.role == throughput.Server) { // the client sends its cookie first
+		before = cookieBytes
+	}
 	s, err := throughput.NewStream(conn, dir, throughput.StreamOptions{
-		Copy: c.copy, MaxBPS: maxBPS, Window: c.p.Window, RateBPS: rate, Block: c.p.Len, Burst: c.p.Burst,
+		Before: before, Copy: c.copy, MaxBPS: maxBPS, Window: c.p.Window, RateBPS: rate, Block: c.p.Len, Burst: c.p.Burst,
 		Budget: c.budget, KernelPaced: c.p.FQRate > 0, ZeroCopy: c.p.ZeroCopy, Repeating: c.p.Repeating,
 	})
 	if err != nil {

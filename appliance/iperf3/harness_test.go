@@ -407,3 +407,11 @@ func agree(a, b int64, streams int) bool {
 	diff := max(a-b, b-a)
 	return diff <= max(a, b)/50+int64(streams)*(40<<20)
 }
+
+var busyCores = make(chan struct{}, 2)
+
+// heavy waits until the test may use a whole core: a machine with two would measure nothing else if all did at once.
+func heavy(t *testing.T) {
+	busyCores <- struct{}{}
+	t.Cleanup(func() { <-busyCores })
+}

@@ -56,6 +56,7 @@ func TestPeerClient(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(c.args, " ", "_"), func(t *testing.T) {
 			t.Parallel()
+			heavy(t)
 			host := "127.0.0.1"
 			if strings.Contains(c.args, "-6") {
 				host = "::1"

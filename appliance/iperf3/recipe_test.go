@@ -103,7 +103,7 @@ func probe(t *testing.T, addr string) {
 }
 
 // probeTime is what another client may have to wait; the race detector and a loaded machine get more.
-var probeTime = time.Second
+const probeTime = slack * time.Second
 
 // recipes are what made real servers hang, spin or die. Each holds its connections open.
 var recipes = []struct {

@@ -2,6 +2,7 @@ package throughput
 
 import (
 	"io"
+	"runtime"
 	"syscall"
 	"time"
 	"unsafe"
@@ -76,6 +77,7 @@ func (s *Stream) receive() error {
 	}
 	start := time.Now()
 	var end error
+	burst := 0
 	once := func(fd uintptr) bool {
 		for {
 			n, _, errno := syscall.Syscall6(unix.SYS_RECVFROM, fd, uintptr(at), uintptr(size), flags, 0, 0)
@@ -96,6 +98,10 @@ func (s *Stream) receive() error {
 			s.moved.Add(int64(n))
 			if s.stopped.Load() || limit != nil {
 				return true
+			}
+			if burst += int(n); burst >= receiveBytes {
+				burst = 0
+				runtime.Gosched() // with 128 such loops the sampler would else wait for a second
 			}
 		}
 	}

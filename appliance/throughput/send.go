@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -99,6 +100,7 @@ func (s *Stream) send() error {
 
 	var left int // of the piece that is being written
 	var end error
+	burst := 0
 	push := func(fd uintptr) bool {
 		for left > 0 && !s.stopped.Load() {
 			n, errno := write(fd, min(left, size))
@@ -114,6 +116,10 @@ func (s *Stream) send() error {
 			}
 			s.moved.Add(int64(n))
 			left -= int(n)
+			if burst += int(n); burst >= sendBytes {
+				burst = 0
+				runtime.Gosched() // with 128 such loops the sampler would else wait for a second
+			}
 		}
 		return true
 	}

@@ -14,6 +14,7 @@ import (
 
 // StreamOptions say how a Stream moves its payload. The zero value receives without copying and sends as fast as it can.
 type StreamOptions struct {
+	Before  int     // bytes that went in the stream's direction before the payload: a cookie
 	Copy    bool    // receiving: copy the payload to user space
 	MaxBPS  float64 // receiving: read no faster, in bits per second, so that TCP holds the sender back; 0: no limit
 	Window  int     // bytes that were asked for as socket buffer; 0: the kernel's own
@@ -50,8 +51,8 @@ type Stream struct {
 	frozen   *Counters
 }
 
-// NewStream prepares a connection on which nothing but a cookie has been exchanged: what the kernel counted until now does
-// not count as payload.
+// NewStream prepares a connection on which nothing but StreamOptions.Before bytes have gone in the stream's direction. Payload
+// may already come in.
 func NewStream(conn *net.TCPConn, dir Direction, opt StreamOptions) (*Stream, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -62,6 +63,9 @@ func NewStream(conn *net.TCPConn, dir Direction, opt StreamOptions) (*Stream, er
 		return nil, fmt.Errorf("read TCP_INFO of %v: %w", conn.RemoteAddr(), err)
 	}
 	s.info = s.base
+	s.base.Bytes_received = uint64(opt.Before)
+	// The kernel counts a SYN of ours as acknowledged byte, and may not have seen the cookie acknowledged yet.
+	s.base.Bytes_acked = max(s.base.Bytes_acked, uint64(opt.Before))
 	return s, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"time"
 )
@@ -216,5 +217,28 @@ func BenchmarkTCP(b *testing.B) {
 				b.Fatal(err)
 			}
 		})
+	}
+}
+
+// 64 streams that always have something to do must not keep the sampler from its ticks.
+func TestLoopsLeaveTheSamplerItsTime(t *testing.T) {
+	for range 64 {
+		near, far := pair(t)
+		r, received := stream(t, near, RX, StreamOptions{})
+		s, sent := stream(t, far, TX, StreamOptions{})
+		t.Cleanup(func() { s.Stop(); r.Stop(); <-sent; <-received })
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	var late []time.Duration
+	last := time.Now()
+	for range 50 {
+		<-tick.C
+		late = append(late, time.Since(last))
+		last = time.Now()
+	}
+	slices.Sort(late)
+	if at := late[len(late)*9/10]; at > 200*time.Millisecond {
+		t.Errorf("one tick in ten comes %v after the last, want 20ms", at)
 	}
 }
