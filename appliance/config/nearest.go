@@ -43,7 +43,8 @@ func nearest(key string, known []string) string {
 func cost(table, leaf, known string) int {
 	knownTable, knownLeaf := split(known)
 	word := 10 * distance(leaf, knownLeaf)
-	if len(leaf) > 2 && (strings.HasPrefix(knownLeaf, leaf) || strings.HasSuffix(knownLeaf, leaf)) {
+	part := strings.HasPrefix(knownLeaf, leaf) || strings.HasSuffix(knownLeaf, leaf)
+	if part && len(leaf) > 2 {
 		word = min(word, 10)
 	}
 	if table == knownTable {

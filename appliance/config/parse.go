@@ -170,7 +170,8 @@ func entries[T any](p *parser, table string, value any, id string, fields []fiel
 		}
 		line := p.lines[join(append(at, id))]
 		if before := seen[name]; before > 0 {
-			p.fail(append(at, id), "[[%s]] %s = %s stands on line %d already: put both into one", table, id, show(name), before)
+			p.fail(append(at, id), "[[%s]] %s = %s stands on line %d already: put both into one",
+				table, id, show(name), before)
 			continue
 		}
 		seen[name] = line

@@ -252,7 +252,7 @@ func (l layer) toml() []byte {
 		fmt.Fprintf(&b, "%s = %s\n", name, format(x.value))
 	}
 	if len(l.covered) > 0 {
-		fmt.Fprintf(&b, "\n# What the settings stand in for; one is dropped when this changes in a file.\n[%s]\n", coveredTable)
+		b.WriteString("\n# What the settings stand in for; one is dropped when this changes in a file.\n[" + coveredTable + "]\n")
 		for _, k := range sortedKeys(l.covered) {
 			fmt.Fprintf(&b, "%s = %s\n", quote(k), format(l.covered[k]))
 		}

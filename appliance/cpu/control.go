@@ -184,8 +184,8 @@ func (c *Control) load() (originals, error) {
 	}
 	var o originals
 	if err := json.NewDecoder(strings.NewReader(text)).Decode(&o); err != nil {
-		return originals{}, fmt.Errorf("%s, which says how the cpu was before, cannot be read: remove it to keep the cpu as it is now: %w",
-			c.file(), err)
+		return originals{}, fmt.Errorf("%s, which says how the cpu was before, cannot be read: "+
+			"remove it to keep the cpu as it is now: %w", c.file(), err)
 	}
 	if o.BootID != none.BootID || o.Policies == nil {
 		return none, nil

@@ -123,7 +123,8 @@ const (
 var errRecord = errors.New("a record without a good stamp")
 
 func (s Stamp) check() error {
-	if s.Seq == 0 || s.Seq > maxSeq || s.ID != strconv.FormatUint(s.Seq, 10) || !(s.UptimeS >= 0 && s.UptimeS <= maxUptimeS) {
+	named := s.Seq > 0 && s.Seq <= maxSeq && s.ID == strconv.FormatUint(s.Seq, 10)
+	if !named || !(s.UptimeS >= 0 && s.UptimeS <= maxUptimeS) {
 		return errRecord
 	}
 	return nil

@@ -145,7 +145,8 @@ func Simulate(ctx context.Context, root string) error {
 		fmt.Sscan(string(load), &busy)
 		warmth += (min(busy, 4)*6 - warmth) / 20
 		temp := 44 + warmth + math.Sin(time.Since(start).Seconds()/30)
-		if err := replace(filepath.Join(root, "sys/class/thermal/thermal_zone0/temp"), fmt.Sprintf("%.0f\n", temp*1000)); err != nil {
+		zone := filepath.Join(root, "sys/class/thermal/thermal_zone0/temp")
+		if err := replace(zone, fmt.Sprintf("%.0f\n", temp*1000)); err != nil {
 			return err
 		}
 		select {
