@@ -25,7 +25,8 @@ type Seen struct {
 	links     []link
 	addresses []manager.Address
 	routes    []manager.Route
-	live      bool // of the running kernel; a tree has no addresses and routes
+	live      bool   // of the running kernel; a tree has no addresses and routes
+	boot      string // what tells this boot from others
 
 	// What only a change of bridges needs to know; see observe.
 	carries  map[string]int                  // by member: connections that go through it
@@ -83,6 +84,7 @@ func (k *looker) look(w Wanted) (Seen, error) {
 		}
 	}
 	if seen.live {
+		seen.boot = fs.text("proc/sys/kernel/random/boot_id")
 		if err := seen.readAddresses(); err != nil {
 			return Seen{}, err
 		}

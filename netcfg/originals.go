@@ -46,6 +46,8 @@ type given struct {
 // originalBridge is a bridge as it was found.
 type originalBridge struct {
 	Name      string               `json:"name"`
+	Index     int                  `json:"index"` // of the interface that our ports left last, and in which boot: only
+	Boot      string               `json:"boot"`  // that one is ours to empty and remove, not a later one of its name
 	MAC       string               `json:"mac"`
 	Up        bool                 `json:"up"`
 	Settings  map[string]string    `json:"settings"` // of /sys/class/net/X/bridge
@@ -118,11 +120,15 @@ func (o *originals) keepPort(p appliance.Port, seen Seen) *originalPort {
 // keepBridge records a bridge as it is, unless it is recorded already.
 func (o *originals) keepBridge(name string, seen Seen) {
 	l, ok := seen.byName(name)
-	if !ok || o.bridge(name) != nil {
+	if !ok {
 		return
 	}
-	kept := originalBridge{Name: name, MAC: l.mac, Up: l.up, Settings: seen.settings[name], VLANs: seen.vlans[name],
-		Addresses: []manager.Address{}, Routes: []manager.Route{}}
+	if old := o.bridge(name); old != nil {
+		old.Index, old.Boot = l.index, seen.boot
+		return
+	}
+	kept := originalBridge{Name: name, Index: l.index, Boot: seen.boot, MAC: l.mac, Up: l.up,
+		Settings: seen.settings[name], VLANs: seen.vlans[name], Addresses: []manager.Address{}, Routes: []manager.Route{}}
 	kept.Addresses = append(kept.Addresses, seen.movable(name)...)
 	for _, r := range seen.routes {
 		if r.Uses(name) && !r.Learnt() {

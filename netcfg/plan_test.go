@@ -353,3 +353,30 @@ func TestRemedies(t *testing.T) {
 		}
 	}
 }
+
+// A bridge that our ports left is emptied and removed by a later run too, but not another one that has its name now.
+func TestPlanKnowsItsBridge(t *testing.T) {
+	s := newScene().link("br0", "bridge", "").address("br0", "192.168.2.1/24").port("eth1", "lan1", "")
+	s.boot = "this"
+	past := originals{
+		Ports:   []originalPort{{Name: "eth1", Path: "pci/eth1", Bridge: "br0", MTU: 1500, Up: true}},
+		Bridges: []originalBridge{{Name: "br0", Index: 1, Boot: "this"}},
+	}
+	w := wants(r5s, "auto")
+	if p := makePlan(s.Seen, w, past); len(p.Steps) != 3 {
+		t.Errorf("the bridge of before: %s", p.Text())
+	}
+	for name, other := range map[string]originalBridge{
+		"another interface": {Name: "br0", Index: 7, Boot: "this"}, "another boot": {Name: "br0", Index: 1, Boot: "that"},
+	} {
+		past.Bridges[0] = other
+		if p := makePlan(s.Seen, w, past); len(p.Steps) > 0 {
+			t.Errorf("%s: %s", name, p.Text())
+		}
+	}
+	w.Ports.Bridge = config.BridgeKeep
+	past.Bridges[0] = originalBridge{Name: "br0", Index: 1, Boot: "this"}
+	if p := makePlan(s.Seen, w, past); len(p.Steps) > 0 {
+		t.Errorf("keep: %s", p.Text())
+	}
+}
