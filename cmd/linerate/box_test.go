@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"image/png"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"linerate/appliance"
 	"linerate/appliance/results"
 	"linerate/appliance/throughput"
+	"linerate/appliance/web"
 )
 
 const boxConfig = `
@@ -230,4 +232,116 @@ func compareScreen(t *testing.T, got, golden string) {
 		_ = os.WriteFile("../../bin/golden/home.png", data, 0o644)
 		t.Errorf("%d pixels differ from %s outside the numbers: see bin/golden/home.png", wrong, golden)
 	}
+}
+
+// TestSettingReachesTheKeeper changes a setting on the side without privilege and sees the other side act on it, and the
+// port come back into a bridge be freed again.
+func TestSettingReachesTheKeeper(t *testing.T) {
+	r := newRig(t)
+	r.write("etc/linerate.toml", boxConfig)
+	r.keep()
+	mtu := func(want string) func() bool {
+		return func() bool { return strings.Contains(r.in(r.box, "ip", "-o", "link", "show", "eth1"), "mtu "+want+" ") }
+	}
+	r.until("the keeper has freed the port", func() bool {
+		return mtu("1400")() && !strings.Contains(r.in(r.box, "ip", "-o", "link", "show", "eth1"), "master")
+	})
+	r.serve()
+	client := web.NewClient(r.file("run/linerate.sock"))
+	if err := client.Send(t.Context(), http.MethodPatch, "/api/v1/settings", map[string]any{"ports.mtu": 1300}, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the port has the new MTU", mtu("1300"))
+	if err := client.Send(t.Context(), http.MethodPatch, "/api/v1/settings", map[string]any{"server.listen": ":1"}, nil); err == nil {
+		t.Error("a key that is no setting was taken")
+	}
+	if _, errs, status := r.linerate("config", "reset", "ports.mtu"); status != 0 {
+		t.Errorf("config reset: %s", errs)
+	}
+	r.until("the port has the config's MTU", mtu("1400"))
+
+	r.in(r.box, "ip", "link", "add", "br0", "type", "bridge") // the empty one is gone
+	r.in(r.box, "ip", "link", "set", "br0", "up")
+	r.in(r.box, "ip", "link", "set", "eth2", "master", "br0")
+	r.until("the port leaves the bridge again", func() bool {
+		return !strings.Contains(r.in(r.box, "ip", "-o", "link", "show", "eth2"), "master")
+	})
+}
+
+// TestBadConfigIsShownWhileTheBoxServes keeps the last good config.
+func TestBadConfigIsShownWhileTheBoxServes(t *testing.T) {
+	r := newRig(t)
+	r.write("etc/linerate.toml", boxConfig)
+	r.linerate("netcfg", "--once")
+	r.serve()
+	r.home()
+	r.write("etc/linerate.toml", boxConfig+"\n[sever]\n")
+	r.until("the error is on the display", func() bool {
+		s := r.state()
+		return !s.ConfigState.Valid && strings.Contains(s.ConfigState.Error, "sever") && s.Page == appliance.PageMessage
+	})
+	if rep := r.iperf3("-c", "192.0.2.1", "-t", "1"); rep.Error != "" {
+		t.Errorf("the server does not serve: %s", rep.Error)
+	}
+	if s := r.state(); len(s.Targets) != 1 {
+		t.Errorf("targets %v; want the last good config in force", s.Targets)
+	}
+	r.write("etc/linerate.toml", boxConfig)
+	r.until("the error is gone", func() bool { return r.state().ConfigState.Valid })
+}
+
+// TestPortTaken says who has the server's port, and takes it as soon as it is free.
+func TestPortTaken(t *testing.T) {
+	r := newRig(t)
+	r.write("etc/linerate.toml", boxConfig)
+	r.linerate("netcfg", "--once")
+	other := exec.Command("ip", "netns", "exec", r.box, "iperf3", "-s")
+	other.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the other server listens", func() bool { return strings.Contains(r.in(r.box, "ss", "-ltn"), ":5201") })
+	r.serve()
+	r.until("the fault names the other server", func() bool {
+		for _, f := range r.state().Faults {
+			if f.Task == "iperf3" && strings.Contains(f.Title, "5201") {
+				return true
+			}
+		}
+		return false
+	})
+	_ = other.Process.Kill()
+	_ = other.Wait()
+	r.until("the port is ours", func() bool { return strings.Contains(r.in(r.box, "ss", "-ltnp"), `"linerate"`) })
+	if rep := r.iperf3("-c", "192.0.2.1", "-t", "1"); rep.Error != "" {
+		t.Errorf("the server does not serve: %s", rep.Error)
+	}
+}
+
+// keep starts the keeper in the box with the two capabilities its unit has.
+func (r *rig) keep() {
+	r.t.Helper()
+	words := append([]string{"netns", "exec", r.box, "setpriv", "--bounding-set=-all,+net_admin,+net_raw", "--inh-caps=-all",
+		"--no-new-privs", program, "netcfg"}, r.folders()...)
+	cmd := exec.Command("ip", words...)
+	log, err := os.Create(r.file("keep.log"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			r.t.Errorf("the keeper ended with %v", err)
+		}
+		log.Close()
+		if r.t.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			r.t.Logf("log of the keeper:\n%s", text)
+		}
+	})
 }

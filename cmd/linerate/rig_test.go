@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -82,7 +83,8 @@ func newRig(t *testing.T) *rig {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chmod(dir, 0o755); err != nil {
+	// As tmpfiles.d makes it: the server may add files, the keeper's are its own.
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chown(r.file("run"), 0, nobody), os.Chmod(r.file("run"), 0o775|os.ModeSticky)); err != nil {
 		t.Fatal(err)
 	}
 	r.must("ip", "netns", "add", r.box)
