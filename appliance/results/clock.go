@@ -41,10 +41,15 @@ func uptime() time.Duration {
 // boot and cleared by every time daemon. A sandbox may forbid even the look; then systemd-timesyncd's own mark counts.
 func disciplined(root string) bool {
 	var t unix.Timex // Modes 0: nothing is set
-	if _, err := unix.Adjtimex(&t); err == nil {
-		return t.Status&unix.STA_UNSYNC == 0
+	_, err := unix.Adjtimex(&t)
+	return judge(t.Status, err, root)
+}
+
+func judge(status int32, err error, root string) bool {
+	if err == nil {
+		return status&unix.STA_UNSYNC == 0
 	}
-	_, err := os.Stat(filepath.Join(root, "/run/systemd/timesync/synchronized"))
+	_, err = os.Stat(filepath.Join(root, "/run/systemd/timesync/synchronized"))
 	return err == nil
 }
 

@@ -3,6 +3,7 @@ package results
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -51,6 +52,32 @@ func TestSystemClock(t *testing.T) {
 	}
 	if built().Before(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)) {
 		t.Errorf("built %v", built())
+	}
+}
+
+func TestJudge(t *testing.T) {
+	marked, bare := t.TempDir(), t.TempDir()
+	if err := os.MkdirAll(filepath.Join(marked, "run/systemd/timesync"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(marked, "run/systemd/timesync/synchronized"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		status int32
+		err    error
+		root   string
+		want   bool
+	}{
+		{"kept on time", 0x2001, nil, bare, true},
+		{"never set", 0x40, nil, marked, false},
+		{"forbidden, but timesyncd has it", 0x40, syscall.EPERM, marked, true},
+		{"forbidden, and nobody says", 0, syscall.EPERM, bare, false},
+	} {
+		if got := judge(c.status, c.err, c.root); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
 	}
 }
 
