@@ -268,6 +268,24 @@ func TestSettingReachesTheKeeper(t *testing.T) {
 	})
 }
 
+// TestKeeperWaitsForAGoodConfig leaves the ports alone on the word of half a config.
+func TestKeeperWaitsForAGoodConfig(t *testing.T) {
+	r := newRig(t)
+	r.write("etc/linerate.toml", boxConfig+"\n[sever]\n")
+	r.keep()
+	r.until("the keeper says so", func() bool {
+		text, _ := os.ReadFile(r.file("keep.log"))
+		return strings.Contains(string(text), "config not used")
+	})
+	if out := r.in(r.box, "ip", "-o", "link", "show", "eth1"); !strings.Contains(out, "master br0") {
+		t.Errorf("the port was freed: %s", out)
+	}
+	r.write("etc/linerate.toml", boxConfig)
+	r.until("the port is freed", func() bool {
+		return !strings.Contains(r.in(r.box, "ip", "-o", "link", "show", "eth1"), "master")
+	})
+}
+
 // TestBadConfigIsShownWhileTheBoxServes keeps the last good config.
 func TestBadConfigIsShownWhileTheBoxServes(t *testing.T) {
 	r := newRig(t)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -158,32 +159,43 @@ func (k *keeper) tell(processor cpu.Outcome) {
 	}
 }
 
-// keep holds what is wanted until ctx ends, whatever the config becomes meanwhile.
+// keep holds what is wanted until ctx ends, whatever the config becomes meanwhile. Before there has been a good config it
+// leaves everything as it is: a typing error at boot must not free ports that the config keeps.
 func (k *keeper) keep(ctx context.Context) error {
 	hub := appliance.NewHub(appliance.New(version(), k.wanted.Board.Name, "", k.loaded.Config))
 	follow := &box{env: k.env, log: k.log, profile: k.wanted.Board, hub: hub}
-	appliance.Run(ctx, hub, k.log,
-		appliance.Task{Name: "config", Run: follow.followConfig},
-		k.ports.Keep(follow.wantedPorts),
-		appliance.Follow("cpu", func(s appliance.State) config.CPU { return s.Config.CPU }, k.keepCPU),
-	)
+	var config sync.WaitGroup
+	config.Go(func() {
+		appliance.Run(ctx, hub, k.log, appliance.Task{Name: "config", Run: follow.followConfig})
+	})
+	defer config.Wait()
+	for state := range hub.Watch(ctx) {
+		if state.Keys != nil {
+			break
+		}
+	}
+	appliance.Run(ctx, hub, k.log, k.ports.Keep(follow.wantedPorts), k.keepCPU())
 	return nil
+}
+
+// keepCPU is the Task that keeps the processor as the config wants it.
+func (k *keeper) keepCPU() appliance.Task {
+	wanted := func(s appliance.State) config.CPU { return s.Config.CPU }
+	return appliance.Follow("cpu", wanted, func(want config.CPU) func(context.Context, *appliance.Hub) error {
+		return func(ctx context.Context, _ *appliance.Hub) error {
+			for {
+				if _, err := k.cpu.Apply(want); err != nil {
+					return err
+				}
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-time.After(recheckCPU):
+				}
+			}
+		}
+	})
 }
 
 // recheckCPU is how often the processor is looked at: a distribution's own tuning may come after ours.
 const recheckCPU = 30 * time.Second
-
-func (k *keeper) keepCPU(want config.CPU) func(context.Context, *appliance.Hub) error {
-	return func(ctx context.Context, _ *appliance.Hub) error {
-		for {
-			if _, err := k.cpu.Apply(want); err != nil {
-				return err
-			}
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(recheckCPU):
-			}
-		}
-	}
-}
