@@ -35,6 +35,7 @@ func TestUnitsUnderSystemd(t *testing.T) {
 		}
 	}
 	m := boot(t, top)
+	m.up()
 	for _, unit := range []string{"linerate-users.service", "linerate-netcfg.service", "linerate.service"} {
 		m.until(unit+" is active", func() bool { return m.property(unit, "ActiveState") == "active" })
 		if errs, _ := m.try("journalctl", "--no-pager", "-o", "cat", "-p", "warning", "-u", unit); errs != "" && errs != "-- No entries --" {

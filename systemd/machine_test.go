@@ -116,11 +116,16 @@ func boot(t *testing.T, top string) *machine {
 			t.Fatal("the container has no init within 30 s")
 		}
 	}
+	return m
+}
+
+// up waits until systemd has started all it starts at boot.
+func (m *machine) up() {
+	m.t.Helper()
 	m.until("systemd is up", func() bool {
 		state, _ := m.try("systemctl", "is-system-running")
 		return state == "running" || state == "degraded"
 	})
-	return m
 }
 
 // initBelow finds the child that is process 1 of a namespace and runs systemd.
