@@ -217,8 +217,8 @@ func applyProgress(s *State, e TestProgressed) {
 }
 
 func applyFinished(s *State, e TestFinished) {
-	shown := s.Page == PageTest && (s.View.Shown == e.Record.ID || s.View.Shown == "")
-	s.remove(e.Record.ID)
+	shown := s.Page == PageTest && (s.View.Shown == e.ID || s.View.Shown == "")
+	s.remove(e.ID)
 	r := e.Record
 	r.Intervals = nil
 	kept := s.Results[:min(len(s.Results), MaxResults-1)]

@@ -47,7 +47,7 @@ func started(id string, role throughput.Role) TestStarted {
 }
 
 func finished(id string, role throughput.Role, last bool) TestFinished {
-	return TestFinished{At: noon, Last: last, Record: results.Record{
+	return TestFinished{At: noon, ID: id, Last: last, Record: results.Record{
 		Stamp: results.Stamp{ID: id}, Result: throughput.Result{Role: role, Peer: "192.0.2.7", Valid: true, BPS: 2.3e9, Intervals: make([]throughput.Interval, 10)},
 	}}
 }

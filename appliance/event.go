@@ -123,7 +123,8 @@ type TestProgressed struct {
 // be at all.
 type TestFinished struct {
 	At     time.Time
-	Record results.Record
+	ID     string         // that the test had while it ran
+	Record results.Record // may have got another, where the store could not be read before
 	Last   bool // the run it belongs to is done
 }
 

@@ -76,7 +76,7 @@ func record(id, run string, d throughput.Direction, bps float64) results.Record 
 
 func finish(s appliance.State, list ...results.Record) appliance.State {
 	for _, r := range list {
-		s = appliance.Apply(s, appliance.TestFinished{At: s.Now, Record: r, Last: true})
+		s = appliance.Apply(s, appliance.TestFinished{At: s.Now, ID: r.ID, Record: r, Last: true})
 	}
 	return s
 }

@@ -149,7 +149,7 @@ func (r *Reporter) finish(id string, result throughput.Result, last bool) result
 	}
 	now := time.Now()
 	r.Hub.Publish(appliance.FaultsSeen{At: now, Task: "results", Titles: titles})
-	r.Hub.Publish(appliance.TestFinished{At: now, Record: stored, Last: last})
+	r.Hub.Publish(appliance.TestFinished{At: now, ID: id, Record: stored, Last: last})
 	return stored
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -270,7 +269,7 @@ func openPTY(t *testing.T) (master, slave *os.File) {
 	}
 	slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		t.Skip(fmt.Sprintf("no pseudo terminal: %v", err))
+		t.Skipf("no pseudo terminal: %v", err)
 	}
 	t.Cleanup(func() { slave.Close() })
 	return master, slave

@@ -45,9 +45,6 @@ type env struct {
 
 func (e env) socket() string { return filepath.Join(e.runDir, "linerate.sock") }
 
-// path of a file below the root.
-func (e env) path(p string) string { return filepath.Join(e.root, p) }
-
 // usageError is a call or a config that is wrong in itself: exit status 2.
 type usageError struct{ error }
 
