@@ -132,12 +132,15 @@ func (r results) byID(id int) *streamResult {
 	return nil
 }
 
+// inFlight is what the sockets of a stream may hold: the usual limits of tcp_wmem and tcp_rmem together.
+const inFlight = 64 << 20
+
 // received sums what the peer received on the given streams, by index, and how long it took. A peer that claims more than
-// was sent is not believed.
+// was sent is not believed, but for what was in flight when the omitted seconds were over.
 func (r results) received(index []int, flows []throughput.Counters) (bytes int64, seconds float64, ok bool) {
 	for _, i := range index {
 		s := r.byID(streamID(i))
-		if s == nil || s.Bytes > flows[i].Moved+flows[i].Moved/50+1<<20 {
+		if s == nil || s.Bytes > flows[i].Moved+flows[i].Moved/10+inFlight {
 			return 0, 0, false
 		}
 		bytes += s.Bytes

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strconv"
 
 	"linerate/appliance/throughput"
 )
@@ -90,8 +91,8 @@ func (o *object) number(key string) (v float64, ok bool) {
 		o.fail(key, "a number")
 		return 0, false
 	}
-	if v >= 1<<63 {
-		v -= 1 << 64
+	if u, err := strconv.ParseUint(string(raw), 10, 64); err == nil && u >= 1<<63 {
+		v = float64(int64(u))
 	}
 	return v, true
 }

@@ -136,12 +136,7 @@ func (t *session) run(ctx context.Context) {
 	joined := t.joined
 	s.mu.Unlock()
 	c.stop()
-	for _, m := range joined {
-		if end != nil {
-			_ = m.conn.SetLinger(0)
-			_ = m.conn.Close()
-			continue
-		}
+	for _, m := range joined { // not at once even after an error: a reset might overtake what the client is told
 		closing.Go(func() { s.linger(serving, m.conn) })
 	}
 	closing.Go(func() { s.linger(serving, t.ctl.conn) })
@@ -326,7 +321,10 @@ func (t *session) exchange(ctx context.Context, c *course) error {
 	if err == nil {
 		err = c.hear(raw)
 	}
-	if err != nil && ctx.Err() == nil {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
 		return &ending{code: codeResults, text: fmt.Sprintf("client sent no valid results: %v", err)}
 	}
 	c.finish(ctx, s.wait.quiet, s.wait.drain)
