@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -120,7 +121,7 @@ func (b *box) run(ctx context.Context, edges []appliance.Task) error {
 		runner.SeekServers(),
 		runner.HoldLock(filepath.Join(b.env.runDir, "testing")),
 		api.Task(b.env.socket()),
-		b.manager.Notify(func(s appliance.State) bool { return b.accepts.Load() || !s.Config.Server.Enable }),
+		b.manager.Notify(b.ready),
 	}, edges...)
 	b.log.Info("appliance starts", "version", version(), "board", b.profile.Name)
 	appliance.Run(ctx, b.hub, b.log, tasks...)
@@ -143,6 +144,7 @@ func (b *box) serveIperf3() appliance.Task {
 	return appliance.Follow("iperf3", address, func(listen string) func(context.Context, *appliance.Hub) error {
 		return func(ctx context.Context, hub *appliance.Hub) error {
 			if listen == "" {
+				b.manager.Keep() // nobody is to wait on a listener that systemd keeps
 				<-ctx.Done()
 				return nil
 			}
@@ -157,6 +159,13 @@ func (b *box) serveIperf3() appliance.Task {
 			return b.server.Serve(ctx, l)
 		}
 	})
+}
+
+// ready says whether the box does all it can: its server accepts, is not wanted, or is a fault on the display. A box that
+// waited for a port that another program has would be ended by systemd, display and all.
+func (b *box) ready(s appliance.State) bool {
+	failed := slices.ContainsFunc(s.Faults, func(f appliance.Fault) bool { return f.Task == "iperf3" })
+	return b.accepts.Load() || failed || !s.Config.Server.Enable
 }
 
 // limitIperf3 keeps the server's limits as the config has them.
