@@ -122,7 +122,7 @@ func (a *attempt) run(ctx context.Context) error {
 	a.ctl = newControl(ctx, conn)
 	a.peer, a.local = addrOf(conn.RemoteAddr()), addrOf(conn.LocalAddr())
 	defer a.close()
-	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(closeTime) })()
+	defer a.ctl.interrupt(ctx)()
 	defer a.course.stop()
 
 	err = a.converse(ctx)

@@ -79,7 +79,8 @@ func (t *session) run(ctx context.Context) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	t.ctl.ctx = ctx
-	defer context.AfterFunc(ctx, func() { _ = t.ctl.conn.SetReadDeadline(closeTime) })()
+	leave := sync.OnceFunc(t.ctl.interrupt(ctx))
+	defer leave()
 
 	t.cancel = cancel
 	t.id = s.observer.Started(throughput.Start{
@@ -129,17 +130,29 @@ func (t *session) run(ctx context.Context) {
 		t.log.Info("test ended", "bytes", r.Bytes, "bps", r.BPS)
 	}
 
-	// The rest needs no slot. Each connection gets the same time, so they are closed side by side.
+	// The rest needs no slot. After an error the streams stay as they are until the client has read why: a reset, or the end
+	// of its payload, might overtake that.
 	var closing sync.WaitGroup
 	defer closing.Wait()
 	s.mu.Lock()
 	joined := t.joined
 	s.mu.Unlock()
 	c.stop()
-	for _, m := range joined { // not at once even after an error: a reset might overtake what the client is told
-		closing.Go(func() { s.linger(serving, m.conn) })
+	leave()
+	closing.Go(func() {
+		s.linger(serving, t.ctl.conn)
+		for _, m := range joined {
+			if end != nil {
+				_ = m.conn.SetLinger(0)
+				_ = m.conn.Close()
+			}
+		}
+	})
+	for _, m := range joined {
+		if end == nil {
+			closing.Go(func() { s.linger(serving, m.conn) })
+		}
 	}
-	closing.Go(func() { s.linger(serving, t.ctl.conn) })
 	s.observer.Finished(t.id, r)
 }
 

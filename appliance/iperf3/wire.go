@@ -108,7 +108,7 @@ func (c cookie) valid() bool {
 var errTooLong = errors.New("announced length is beyond the limit")
 
 // control is a control connection. Each call that waits for the peer takes its own deadline and ends with the context, for
-// whose end somebody must have arranged that the connection's deadline is set to the past (closeTime).
+// for whose end somebody must have called interrupt.
 type control struct {
 	ctx  context.Context
 	conn net.Conn
@@ -117,6 +117,21 @@ type control struct {
 
 func newControl(ctx context.Context, conn net.Conn) *control {
 	return &control{ctx: ctx, conn: conn, in: bufio.NewReaderSize(conn, 4096)}
+}
+
+// interrupt ends what waits for the connection to be read when ctx ends. When the returned function has returned, it does not
+// any more.
+func (c *control) interrupt(ctx context.Context) (leave func()) {
+	done := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		_ = c.conn.SetReadDeadline(closeTime)
+		close(done)
+	})
+	return func() {
+		if !stop() {
+			<-done
+		}
+	}
 }
 
 // closeTime is a deadline that ends what waits for a connection at once.
