@@ -25,6 +25,7 @@ const firstFrame = time.Second
 // The whole way on a real systemd: `linerate units` installs, the units start the real program, a real iperf3 client is
 // served, before and after restarts and kills that refuse nobody.
 func TestApplianceUnderSystemd(t *testing.T) {
+	needMachine(t)
 	iperf3, err := exec.LookPath("iperf3")
 	if err != nil {
 		t.Skip("iperf3 is not here")
@@ -53,15 +54,16 @@ func TestApplianceUnderSystemd(t *testing.T) {
 
 	// The keeper does its work within its sandbox.
 	for _, line := range []string{
-		"link add br0 type bridge", "link add eth1 type veth peer name far1", "link set eth1 master br0 up", "link set far1 up",
-		"link set br0 up", "address add 192.0.2.1/24 dev br0",
+		"link add br0 type bridge", "link add eth1 type veth peer name far1", "link set eth1 master br0 up",
+		"link set far1 up", "link set br0 up", "address add 192.0.2.1/24 dev br0",
 	} {
 		m.run(append([]string{"ip"}, strings.Fields(line)...)...)
 	}
 	m.until("the keeper has freed the port", func() bool {
-		out := m.run("ip", "-o", "address", "show", "dev", "eth1")
+		address := m.run("ip", "-o", "address", "show", "dev", "eth1")
 		link := m.run("ip", "-o", "link", "show", "dev", "eth1")
-		return !strings.Contains(link, "master br0") && strings.Contains(link, "mtu 1400") && strings.Contains(out, "192.0.2.1/24")
+		return !strings.Contains(link, "master br0") && strings.Contains(link, "mtu 1400") &&
+			strings.Contains(address, "192.0.2.1/24")
 	})
 
 	for round := range 3 {
@@ -79,8 +81,9 @@ func TestApplianceUnderSystemd(t *testing.T) {
 				} `json:"sum_received"`
 			}
 		}
-		if err := errors.Join(err, json.Unmarshal([]byte(out), &report)); err != nil || report.Error != "" || report.End.Received.Bytes < 1e6 {
-			t.Fatalf("iperf3: %v %s, %.0f bytes", err, report.Error, report.End.Received.Bytes)
+		err = errors.Join(err, json.Unmarshal([]byte(out), &report))
+		if bytes := report.End.Received.Bytes; err != nil || report.Error != "" || bytes < 1e6 {
+			t.Fatalf("iperf3: %v %s, %.0f bytes", err, report.Error, bytes)
 		}
 		m.until("the result is stored", func() bool {
 			var results []struct{ Bytes float64 }
@@ -111,6 +114,22 @@ func TestApplianceUnderSystemd(t *testing.T) {
 			t.Errorf("round %d: %d connections refused", round, n)
 		}
 	}
+	// Somebody else has the port: the box runs, says who, and serves as soon as the port is free.
+	m.run("systemctl", "stop", "linerate.service")
+	m.run("systemd-run", "--unit=rival", "--quiet", iperf3, "-s")
+	m.until("the rival listens", func() bool {
+		out, _ := m.try("ss", "-Hltn", "sport = :5201")
+		return out != ""
+	})
+	m.run("systemctl", "start", "linerate.service") // comes back when it is ready
+	if status := m.property("linerate.service", "StatusText"); !strings.Contains(status, "listen on :5201: taken by") {
+		t.Errorf("status with the port taken: %s", status)
+	}
+	m.run("systemctl", "stop", "rival.service")
+	m.until("the server has its port", func() bool {
+		return !strings.Contains(m.property("linerate.service", "StatusText"), "taken by")
+	})
+
 	for _, unit := range []string{"linerate.service", "linerate-netcfg.service", "linerate-users.service"} {
 		out, _ := m.try("journalctl", "--no-pager", "-o", "cat", "-u", unit)
 		t.Logf("%s said:\n%s", unit, out)

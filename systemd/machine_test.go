@@ -40,8 +40,8 @@ var masked = []string{
 	"systemd-timesyncd.service", "ssh.service", "cron.service",
 }
 
-// boot starts a machine with the files of a folder on top. The folder is the caller's and is copied.
-func boot(t *testing.T, top string) *machine {
+// needMachine skips a test where no machine can be started.
+func needMachine(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("boots a container")
@@ -54,6 +54,11 @@ func boot(t *testing.T, top string) *machine {
 			t.Skipf("%s is not here", program)
 		}
 	}
+}
+
+// boot starts a machine with the files of a folder on top. The folder is the caller's and is copied.
+func boot(t *testing.T, top string) *machine {
+	t.Helper()
 	for _, unit := range masked {
 		put(t, top, "etc/systemd/system/"+unit, "")
 		path := filepath.Join(top, "etc/systemd/system", unit)
@@ -67,11 +72,12 @@ func boot(t *testing.T, top string) *machine {
 		mkdir "$2/upper" "$2/work" "$2/root"
 		cp -a "$1/." "$2/upper"
 		mount -t overlay -o "lowerdir=/,upperdir=$2/upper,workdir=$2/work" overlay "$2/root"
-		exec systemd-nspawn --quiet --directory="$2/root" --boot --register=no --keep-unit --private-network --link-journal=no \
-			--resolv-conf=off --timezone=off --machine="$3" --console=pipe`
+		exec systemd-nspawn --quiet --directory="$2/root" --boot --register=no --keep-unit --private-network \
+			--link-journal=no --resolv-conf=off --timezone=off --machine="$3" --console=pipe`
 	name := fmt.Sprintf("linerate-test-%d", os.Getpid())
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", top, t.TempDir(), name)
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh",
+		top, t.TempDir(), name)
 	m := &machine{t: t, console: &bytes.Buffer{}}
 	cmd.Stdout, cmd.Stderr = m.console, m.console
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -186,6 +192,9 @@ func (m *machine) until(what string, ok func() bool) {
 func (m *machine) path(name string) string {
 	return filepath.Join("/proc", strconv.Itoa(m.leader), "root", name)
 }
+
+// The first thread stays in this system's network: /proc/net is the one of that thread, and it cannot end with a goroutine.
+func init() { runtime.LockOSThread() }
 
 // inside calls f in the machine's network, on a thread that ends with it.
 func (m *machine) inside(f func()) {

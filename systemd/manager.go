@@ -75,7 +75,8 @@ func (m *Manager) send(fd int, lines ...string) (err error) {
 		rights = unix.UnixRights(fd)
 	}
 	for {
-		err = unix.Sendmsg(s, []byte(strings.Join(lines, "\n")), rights, &unix.SockaddrUnix{Name: m.socket}, unix.MSG_NOSIGNAL)
+		err = unix.Sendmsg(s, []byte(strings.Join(lines, "\n")), rights, &unix.SockaddrUnix{Name: m.socket},
+			unix.MSG_NOSIGNAL)
 		if err != unix.EINTR {
 			return err
 		}

@@ -18,8 +18,9 @@ const (
 	readyCheck = 100 * time.Millisecond // how often ready is asked until it says yes
 )
 
-// Notify returns the Task that tells the service manager how the box is: READY=1 once ready says so (nil: at once) and the Hub
-// has answered, STATUS= with Status whenever that changes, STOPPING=1 at the end. Without a service manager it does nothing.
+// Notify returns the Task that tells the service manager how the box is: READY=1 once ready says so (nil: at once) and the
+// Hub has answered, STATUS= with Status whenever that changes, STOPPING=1 at the end. Without a service manager it does
+// nothing. ready must come to say yes on a box that can do less than it should, or systemd gives it up.
 //
 // WATCHDOG=1 follows a round trip: the Task publishes a FaultsSeen of its own, without a fault, and waits until a watcher of
 // the Hub is shown a State of that time or later. So a Hub, an Apply or a watcher's channel that hangs ends the pings, while

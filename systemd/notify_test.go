@@ -16,11 +16,20 @@ import (
 )
 
 // hang is an Event at which the Hub stays until it is let go.
-type hang struct{ free chan struct{} }
+type hang struct{ entered, free chan struct{} }
 
 func (h hang) When() time.Time {
+	close(h.entered)
 	<-h.free
 	return time.Time{}
+}
+
+// hangHub returns when the Hub hangs, and what lets it go.
+func hangHub(hub *appliance.Hub) (free func()) {
+	h := hang{make(chan struct{}), make(chan struct{})}
+	go hub.Publish(h)
+	<-h.entered
+	return func() { close(h.free) }
 }
 
 func newHub() *appliance.Hub {
@@ -72,9 +81,7 @@ func TestNotify(t *testing.T) {
 	})
 
 	// A Hub that hangs gets no more pings, and holds nobody up at the end.
-	free := make(chan struct{})
-	defer close(free)
-	go hub.Publish(hang{free})
+	defer hangHub(hub)()
 	systemd.until("pings end", func() bool {
 		before := systemd.count("WATCHDOG=1")
 		time.Sleep(m.watchdog) // four rounds
@@ -93,15 +100,14 @@ func TestNotifyRecovers(t *testing.T) {
 	t.Setenv("WATCHDOG_USEC", "100000")
 	m := Open(nil)
 	hub := newHub()
-	free := make(chan struct{})
-	go hub.Publish(hang{free})
+	free := hangHub(hub)
 	stop := runTask(t, m.Notify(nil), hub)
 	defer stop()
 	time.Sleep(2 * m.watchdog)
 	if all := systemd.all(); strings.Contains(all, "READY=1") || strings.Contains(all, "WATCHDOG=1") {
 		t.Errorf("the Hub has not answered, and yet: %s", all)
 	}
-	close(free)
+	free()
 	systemd.until("ready and pinged", func() bool { return systemd.count("READY=1") == 1 && systemd.count("WATCHDOG=1") > 2 })
 }
 
@@ -157,9 +163,11 @@ func TestStatus(t *testing.T) {
 		want  string
 	}{
 		{"nothing yet", appliance.State{}, "no test yet"},
-		{"a result", appliance.State{Results: []results.Record{result(plain), result(plain)}}, "last: TX 941.3 Mbit/s with 10.0.0.9"},
-		{"to a target", appliance.State{Results: []results.Record{result(func(r *results.Record) { r.Target, r.Direction = "core", throughput.Both })}},
-			"last: RX+TX 941.3 Mbit/s with core"},
+		{"a result", appliance.State{Results: []results.Record{result(plain), result(plain)}},
+			"last: TX 941.3 Mbit/s with 10.0.0.9"},
+		{"to a target", appliance.State{Results: []results.Record{result(func(r *results.Record) {
+			r.Target, r.Direction = "core", throughput.Both
+		})}}, "last: RX+TX 941.3 Mbit/s with core"},
 		{"a result that failed", appliance.State{Results: []results.Record{result(func(r *results.Record) {
 			r.Valid, r.Error = false, "client vanished"
 		})}}, "last: TX with 10.0.0.9: client vanished"},

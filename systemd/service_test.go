@@ -165,7 +165,7 @@ func serve() error {
 	signal.Notify(hangs, syscall.SIGUSR1)
 	go func() {
 		<-hangs
-		hub.Publish(hang{make(chan struct{})})
+		hangHub(hub)
 	}()
 	appliance.Run(ctx, hub, slog.Default(), m.Notify(nil))
 	return nil

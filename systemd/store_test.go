@@ -204,7 +204,8 @@ func TestListenWithoutSystemd(t *testing.T) {
 	l = listen(t, m, "iperf3", "[2001:db8::77]:0", false)
 	l.Close()
 	for _, wrong := range []string{"", "5201", ":99999", "1.2.3:4:5"} {
-		if l, _, err := m.Listen("iperf3", wrong); err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "listen on") {
+		l, _, err := m.Listen("iperf3", wrong)
+		if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "listen on") {
 			t.Errorf("address %q: %v, %v", wrong, l, err)
 		}
 	}
@@ -257,7 +258,8 @@ func TestAddressInUse(t *testing.T) {
 	if commErr != nil {
 		t.Fatal(commErr)
 	}
-	for _, want := range []string{"listen on " + l.Addr().String(), strings.TrimSpace(string(comm)) + " (pid ", "choose another address"} {
+	name := strings.TrimSpace(string(comm))
+	for _, want := range []string{"listen on " + l.Addr().String(), name + " (pid ", "choose another address"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: does not say %q", err, want)
 		}

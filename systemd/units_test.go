@@ -34,10 +34,9 @@ func TestInstall(t *testing.T) {
 			t.Errorf("%s: mode %v, %v", name, info.Mode(), err)
 		}
 	}
-	want := []Link{
-		{"etc/systemd/system/multi-user.target.wants/linerate-netcfg.service", "/usr/lib/systemd/system/linerate-netcfg.service"},
-		{"etc/systemd/system/multi-user.target.wants/linerate-users.service", "/usr/lib/systemd/system/linerate-users.service"},
-		{"etc/systemd/system/multi-user.target.wants/linerate.service", "/usr/lib/systemd/system/linerate.service"},
+	var want []Link
+	for _, unit := range []string{"linerate-netcfg.service", "linerate-users.service", "linerate.service"} {
+		want = append(want, Link{"etc/systemd/system/multi-user.target.wants/" + unit, "/usr/lib/systemd/system/" + unit})
 	}
 	if got := Links(); !slices.Equal(got, want) {
 		t.Errorf("links %v, want %v", got, want)
@@ -126,7 +125,8 @@ func settings(t *testing.T, unit, key string) []string {
 // What the sandbox must leave open, since each of these breaks a feature, and what no unit may wait for.
 func TestUnitsLeaveOpen(t *testing.T) {
 	for _, unit := range []string{"linerate.service", "linerate-netcfg.service"} {
-		for _, key := range []string{"ProcSubset", "ProtectKernelTunables", "RuntimeDirectory", "CPUAffinity", "DynamicUser"} {
+		closed := []string{"ProcSubset", "ProtectKernelTunables", "RuntimeDirectory", "CPUAffinity", "DynamicUser"}
+		for _, key := range closed {
 			if got := settings(t, unit, key); len(got) > 0 {
 				t.Errorf("%s: %s=%s", unit, key, got)
 			}
@@ -141,7 +141,8 @@ func TestUnitsLeaveOpen(t *testing.T) {
 	if got := settings(t, "linerate.service", "CapabilityBoundingSet"); len(got) > 0 {
 		t.Errorf("the server has capabilities: %s", got)
 	}
-	if got := settings(t, "linerate-netcfg.service", "CapabilityBoundingSet"); !slices.Equal(got, []string{"CAP_NET_ADMIN", "CAP_NET_RAW"}) {
+	got := settings(t, "linerate-netcfg.service", "CapabilityBoundingSet")
+	if !slices.Equal(got, []string{"CAP_NET_ADMIN", "CAP_NET_RAW"}) {
 		t.Errorf("the keeper has capabilities %s", got)
 	}
 	for _, name := range Paths() {
@@ -197,7 +198,8 @@ func TestSecurityLevel(t *testing.T) {
 	dir := installed(t, "systemd-analyze")
 	level := regexp.MustCompile(`exposure level for \S+ ([0-9.]+) `)
 	for unit, most := range map[string]float64{"linerate.service": 2.0, "linerate-netcfg.service": 4.0} {
-		out, err := exec.Command("systemd-analyze", "security", "--offline=true", "--no-pager", "--root="+dir, unit).CombinedOutput()
+		out, err := exec.Command("systemd-analyze", "security", "--offline=true", "--no-pager", "--root="+dir,
+			unit).CombinedOutput()
 		m := level.FindSubmatch(out)
 		if m == nil {
 			t.Errorf("%s: %v\n%s", unit, err, out)
@@ -252,8 +254,9 @@ func TestSysusersAndTmpfiles(t *testing.T) {
 	}
 	uid, gid := string(ids[1]), string(ids[2])
 	for path, want := range map[string]string{
-		"run/linerate": "1775 0 " + gid, "run/linerate/request": "1770 0 " + gid, "run/linerate/testing": "644 " + uid + " " + gid,
-		"var/lib/linerate": "755 " + uid + " " + gid, "var/lib/linerate-netcfg": "755 0 0",
+		"run/linerate": "1775 0 " + gid, "run/linerate/request": "1770 0 " + gid,
+		"run/linerate/testing": "644 " + uid + " " + gid,
+		"var/lib/linerate":     "755 " + uid + " " + gid, "var/lib/linerate-netcfg": "755 0 0",
 	} {
 		out, err := exec.Command("stat", "--format=%a %u %g", filepath.Join(dir, path)).Output()
 		if got := strings.TrimSpace(string(out)); err != nil || got != want {
