@@ -153,6 +153,9 @@ func (m *manager) restart() *Manager {
 	m.t.Helper()
 	next := Open(nil)
 	next.socket = m.conn.LocalAddr().String()
+	if err := next.barrier(); err != nil { // as systemd, which reads all messages of a process before it starts another
+		m.t.Fatal(err)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, fds := range m.store {
