@@ -1,11 +1,13 @@
 package buttons
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"linerate/appliance"
 	"linerate/appliance/board"
@@ -213,4 +215,19 @@ func TestHeldFromTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.pressedBecomes(appliance.Down)
+}
+
+// What the reader of an unplugged device still has to say must not end the one that was plugged in at the same path.
+func TestLastWordsOfAReader(t *testing.T) {
+	s := newSession(Options{Root: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, []string{auto}, func(appliance.Event) {})
+	const path = "/dev/input/event0"
+	keys := map[uint16]meaning{28: {short: appliance.Select}}
+	old := s.adopt(path, keys, 0)
+	s.forget(path)
+	s.adopt(path, keys, 0)
+	s.take(news{switchID: switchID{path, 28}, life: old, at: time.Now(), down: true})
+	s.take(news{switchID: switchID{source: path}, life: old, ended: true, err: syscall.ENODEV})
+	if k := s.switches[switchID{path, 28}]; k == nil || k.Contact.level {
+		t.Errorf("the new device's key: %+v", k)
+	}
 }

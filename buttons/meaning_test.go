@@ -142,7 +142,9 @@ func TestProfiles(t *testing.T) {
 // profiles are those of the package board for some boxes.
 func profiles(t *testing.T) (list []board.Profile) {
 	t.Helper()
-	names := []string{"nanopi-r5s", "nanopi-r5c", "nanopi-r6s", "wlanpi-neo2", "wlanpi-pro", "wlanpi-r4", "raspberrypi", "generic"}
+	names := []string{
+		"nanopi-r5s", "nanopi-r5c", "nanopi-r6s", "wlanpi-neo2", "wlanpi-pro", "wlanpi-r4", "raspberrypi", "generic",
+	}
 	for _, name := range names {
 		p, errs := board.Detect(filepath.Join(t.TempDir(), "none"), name)
 		if p.Name != name {
