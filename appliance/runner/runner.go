@@ -184,7 +184,7 @@ func Resolve(s appliance.State, spec throughput.Spec) (throughput.Spec, error) {
 	if name == "" {
 		name = spec.Host
 	}
-	if t, ok := s.FindTarget(name); ok && t.Source == appliance.SourceConfig {
+	if t, ok := s.FindTarget(name); ok && (t.Source == appliance.SourceConfig || spec.Host == "") {
 		spec.Target, spec.Host = t.Name, t.Host
 		if spec.TCPPort == 0 {
 			spec.TCPPort = t.TCPPort

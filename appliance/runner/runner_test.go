@@ -263,6 +263,11 @@ func TestSharedPort(t *testing.T) {
 
 func TestResolve(t *testing.T) {
 	b := newBench(ten)
+	found := appliance.NewHub(appliance.New("t", "generic", "box", config.Default()))
+	found.Publish(appliance.TargetsSeen{Found: []appliance.Target{{Name: "192.0.2.7", Host: "192.0.2.7", Source: appliance.SourcePeer}}})
+	if got, err := Resolve(found.State(), throughput.Spec{Target: "192.0.2.7"}); err != nil || got.Host != "192.0.2.7" {
+		t.Errorf("a target that was found: %+v, %v", got, err)
+	}
 	s := b.hub.State()
 	for _, c := range []struct {
 		in       throughput.Spec

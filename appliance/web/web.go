@@ -191,9 +191,13 @@ func (a *API) startTest(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusBadRequest, "neither host nor target is given: say whom to test to")
 		return
 	}
-	if _, known := state.FindTarget(spec.Target); spec.Target != "" && !known {
-		problem(w, http.StatusBadRequest, fmt.Sprintf("target %q is not known: GET /api/v1/targets lists them", spec.Target))
-		return
+	if spec.Target != "" {
+		t, known := state.FindTarget(spec.Target)
+		if !known {
+			problem(w, http.StatusBadRequest, fmt.Sprintf("target %q is not known: GET /api/v1/targets lists them", spec.Target))
+			return
+		}
+		spec.Host = t.Host // a target that was found may be gone when the test begins
 	}
 	if err := spec.WithDefaults().Check(); err != nil {
 		problem(w, http.StatusBadRequest, err.Error())

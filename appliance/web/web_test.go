@@ -189,6 +189,18 @@ func TestStartAndCancel(t *testing.T) {
 	}
 }
 
+// What was found when the menu was open may be gone when the test begins: the request carries its address.
+func TestStartToAFoundTarget(t *testing.T) {
+	hub, _, c, _ := serve(t)
+	hub.Publish(appliance.TargetsSeen{Found: []appliance.Target{{Name: "laptop", Host: "192.0.2.7", Source: appliance.SourcePeer}}})
+	if err := c.Send(t.Context(), http.MethodPost, "/api/v1/tests", throughput.Spec{Target: "laptop"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if r := hub.State().Request; r.Specs[0].Host != "192.0.2.7" || r.Specs[0].Target != "laptop" {
+		t.Errorf("request %+v", r)
+	}
+}
+
 func TestExclusiveBoxIsBusy(t *testing.T) {
 	hub, _, c, _ := serve(t)
 	cfg := config.Default()
