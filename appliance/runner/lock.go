@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -14,6 +15,9 @@ import (
 // lock alone first: the keeper of the network does.
 func HoldLock(path string) appliance.Task {
 	return appliance.Task{Name: "test-lock", Run: func(ctx context.Context, hub *appliance.Hub) error {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return fmt.Errorf("folder of the lock that keeps the network still during tests: %w", err)
+		}
 		f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o644)
 		if err != nil {
 			return fmt.Errorf("lock that keeps the network still during tests: %w", err)

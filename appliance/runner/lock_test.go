@@ -52,6 +52,15 @@ func TestLockIsHeldWhileATestRuns(t *testing.T) {
 	until(true)
 }
 
+func TestLockMakesItsFolder(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run", "testing")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := HoldLock(path).Run(ctx, appliance.NewHub(appliance.State{})); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestLockFollowsNoLink(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Symlink(filepath.Join(dir, "elsewhere"), filepath.Join(dir, "testing")); err != nil {
