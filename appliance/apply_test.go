@@ -172,6 +172,15 @@ func TestCancelWithKeys(t *testing.T) {
 	}
 }
 
+// The test that was asked about ends before the answer: the answer is not meant for another.
+func TestCancelMeansTheTestThatWasAskedAbout(t *testing.T) {
+	s := do(press1(do(box(), Ticked{At: at(20)}), K1, K1), started("5", throughput.Client), started("6", throughput.Server))
+	s = do(press1(s, Select), finished("5", throughput.Client, false))
+	if s = press1(s, Select); s.Running[0].ID != "6" || s.Running[0].Cancelled {
+		t.Errorf("test %s cancelled: %v; it was asked about test 5", s.Running[0].ID, s.Running[0].Cancelled)
+	}
+}
+
 func TestStartAsksWhileClientsTest(t *testing.T) {
 	s := press1(do(box(), started("1", throughput.Server)), Back, K1)
 	s = press1(s, Back, Select)

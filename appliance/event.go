@@ -125,7 +125,7 @@ type TestFinished struct {
 	At     time.Time
 	ID     string         // that the test had while it ran
 	Record results.Record // may have got another, where the store could not be read before
-	Last   bool // the run it belongs to is done
+	Last   bool           // the run it belongs to is done
 }
 
 // ResultsSeen carries the last results of earlier runs, newest first, when the box starts.

@@ -318,9 +318,7 @@ func start(s *State) {
 func answer(s *State, ask Ask) {
 	switch ask {
 	case AskCancel:
-		if t := s.ShownTest(); t != nil {
-			cancel(s, t.ID)
-		}
+		cancel(s, s.View.Shown) // the one that was asked about; it may have ended meanwhile
 	case AskStart:
 		t, ok := s.Chosen()
 		if !ok && s.Looking() {
