@@ -9,10 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"linerate/appliance/throughput"
 )
@@ -84,13 +81,21 @@ func askFor(s throughput.Spec, version string) params {
 		Protocol: s.Protocol, Reverse: s.Direction == throughput.RX, Bidir: s.Direction == throughput.Both,
 		Omit: math.Ceil(s.OmitS), Time: math.Ceil(s.Seconds), Num: s.Bytes, Blocks: s.Blocks, Streams: s.Streams, Len: s.BlockBytes,
 		Bandwidth: s.RateBPS, Window: s.WindowBytes, MSS: s.MSS, NoDelay: s.NoDelay, TOS: s.TOS,
-		Congest: s.Congestion, Title: s.Title, ZeroCopy: s.ZeroCopy, Version: version,
+		Congest: s.Congestion, Title: s.Title, ZeroCopy: s.ZeroCopy, Version: version, Burst: s.Burst, FQRate: s.FQRateBPS,
+		FlowLabel: s.FlowLabel, DontFragment: s.DontFragment, Counters64: s.Counters64, Repeating: s.RepeatingPayload,
+		ServerOutput: s.ServerOutput, Extra: s.ExtraData,
 	}
 	if p.Version == "" {
 		p.Version = "linerate"
 	}
-	if p.Len == 0 {
-		p.Len = defaultTCPBlock
+	switch {
+	case s.RateBPS == throughput.NoLimit:
+		p.Bandwidth = 0
+	case s.RateBPS == 0 && p.Protocol == throughput.UDP:
+		p.Bandwidth = defaultUDPRate
+	}
+	if p.Len == 0 && p.Protocol == throughput.TCP {
+		p.Len = defaultTCPBlock // for UDP the control connection tells
 	}
 	return p
 }
@@ -105,7 +110,7 @@ type attempt struct {
 	ctl         *control
 	cookie      cookie
 	peer, local netip.Addr
-	conns       []*net.TCPConn
+	conns       []net.Conn
 }
 
 // run is the whole test. An error after the payload has begun to flow leaves what was measured in the course.
@@ -120,6 +125,7 @@ func (a *attempt) run(ctx context.Context) error {
 		return fmt.Errorf("connect to %s: %w: is iperf3 -s running there?", server, err)
 	}
 	a.ctl = newControl(ctx, conn)
+	a.measureBlock(conn)
 	a.peer, a.local = addrOf(conn.RemoteAddr()), addrOf(conn.LocalAddr())
 	defer a.close()
 	defer a.ctl.interrupt(ctx)()
@@ -139,41 +145,12 @@ func (a *attempt) run(ctx context.Context) error {
 // close ends all connections; the control connection so that the server can still read what was sent last.
 func (a *attempt) close() {
 	for _, c := range a.conns {
-		_ = c.SetLinger(0)
+		if tcp, ok := c.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
 		_ = c.Close()
 	}
 	_ = a.ctl.conn.Close()
-}
-
-// dial connects within the connect timeout. dress, if any, sees the socket before it connects.
-func (a *attempt) dial(ctx context.Context, network, address string, dress func(raw syscall.RawConn, six bool)) (*net.TCPConn, error) {
-	d := net.Dialer{Timeout: time.Duration(a.spec.ConnectTimeoutMS) * time.Millisecond, KeepAliveConfig: keepAlive}
-	device := ""
-	for _, from := range []string{a.spec.Via, a.spec.Bind} {
-		if ip, err := netip.ParseAddr(from); err == nil {
-			d.LocalAddr = &net.TCPAddr{IP: ip.AsSlice(), Zone: ip.Zone()}
-		} else if from != "" {
-			device = from
-		}
-	}
-	d.Control = func(network, _ string, raw syscall.RawConn) error {
-		var err error
-		if device != "" {
-			_ = raw.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), device) })
-		}
-		if err != nil {
-			return fmt.Errorf("leave by %s: %w", device, err)
-		}
-		if dress != nil {
-			dress(raw, network == "tcp6")
-		}
-		return nil
-	}
-	conn, err := d.DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	return conn.(*net.TCPConn), nil
 }
 
 // keepAlive notices a peer that has gone within 30 s, though nothing is to be sent.
@@ -227,7 +204,11 @@ func (a *attempt) converse(ctx context.Context) error {
 		return err
 	}
 	a.limit()
-	if err := a.connect(ctx); err != nil {
+	connect := a.connect
+	if a.p.Protocol == throughput.UDP {
+		connect = a.connectUDP
+	}
+	if err := connect(ctx); err != nil {
 		return err
 	}
 	if err := a.expect(stateTestStart, clientStateTime); err != nil {
@@ -259,34 +240,6 @@ func (a *attempt) size() int64 {
 		return a.p.Blocks * int64(a.p.Len)
 	}
 	return a.p.Num
-}
-
-// connect opens the data connections: for both directions the senders first, since the server tells them by their order.
-func (a *attempt) connect(ctx context.Context) error {
-	address := a.ctl.conn.RemoteAddr().String()
-	for i := range a.p.connections() {
-		dir := throughput.TX
-		if a.p.Reverse && !a.p.Bidir || a.p.Bidir && i >= a.p.Streams {
-			dir = throughput.RX
-		}
-		conn, err := a.dial(ctx, "tcp", address, func(raw syscall.RawConn, six bool) {
-			dressRaw(raw, six, a.p, dir, a.p.patience(a.stall()))
-		})
-		if err != nil {
-			return fmt.Errorf("open stream %d of %d: %w", i+1, a.p.connections(), err)
-		}
-		a.conns = append(a.conns, conn)
-		_ = conn.SetNoDelay(a.p.NoDelay)
-		_ = conn.SetWriteDeadline(deadline(writeTime))
-		if _, err := conn.Write(a.cookie[:]); err != nil {
-			return fmt.Errorf("open stream %d of %d: %w", i+1, a.p.connections(), err)
-		}
-		_ = conn.SetWriteDeadline(time.Time{})
-		if err := a.course.add(conn, dir, 0); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (a *attempt) stall() time.Duration {

@@ -103,6 +103,21 @@ var clientCases = []clientCase{
 	{name: "a port", spec: throughput.Spec{Seconds: 1, Via: "lo"}},
 }
 
+var udpCases = []clientCase{
+	{name: "UDP", spec: throughput.Spec{Seconds: 1, BlockBytes: 1400}, max: 1.2e6},
+	{name: "UDP receive", spec: throughput.Spec{Seconds: 1, BlockBytes: 1400, Direction: throughput.RX}, max: 1.2e6},
+	{name: "UDP both", spec: throughput.Spec{Seconds: 1, Direction: throughput.Both, RateBPS: 10e6}, max: 24e6},
+	{name: "UDP on 4", spec: throughput.Spec{Seconds: 1, Streams: 4, RateBPS: 10e6}, max: 44e6},
+	{name: "UDP receive on 4", spec: throughput.Spec{Seconds: 1, Streams: 4, RateBPS: 10e6, Direction: throughput.RX}, max: 44e6},
+	{name: "UDP at full speed", spec: throughput.Spec{Seconds: 1, RateBPS: throughput.NoLimit, BlockBytes: 1400}},
+	{name: "UDP receive at full speed", spec: throughput.Spec{Seconds: 1, RateBPS: throughput.NoLimit, BlockBytes: 1400, Direction: throughput.RX}},
+	{name: "UDP bytes", spec: throughput.Spec{Bytes: 1e6, BlockBytes: 1000, RateBPS: 100e6}},
+	{name: "UDP omit", spec: throughput.Spec{Seconds: 1, OmitS: 1, RateBPS: 10e6}, max: 12e6},
+	{name: "UDP in fragments", spec: throughput.Spec{Seconds: 1, BlockBytes: 65507, RateBPS: 50e6}, max: 60e6},
+	{name: "UDP wide", spec: throughput.Spec{Seconds: 1, Counters64: true, RepeatingPayload: true, TOS: 32, RateBPS: 10e6}, max: 12e6},
+	{name: "UDP over IPv6", spec: throughput.Spec{Seconds: 1, Host: "::1", RateBPS: 10e6}, max: 12e6},
+}
+
 // runClient runs our client and looks whether the result makes sense by itself.
 func runClient(t *testing.T, c clientCase, port int) throughput.Result {
 	t.Helper()
@@ -120,7 +135,14 @@ func runClient(t *testing.T, c clientCase, port int) throughput.Result {
 	if c.spec.Seconds > 0 && (ticks < 3 || r.Seconds < c.spec.Seconds-0.05 || r.Seconds > c.spec.Seconds+slack) {
 		t.Errorf("%d times progress, %g s measured, want %g", ticks, r.Seconds, c.spec.Seconds)
 	}
-	if r.Bytes <= 0 || r.BPS <= 0 || r.MSS == nil || r.CPU.PeerPercent == nil || r.Label != "a label" || len(r.Intervals) == 0 {
+	if c.spec.Protocol == throughput.UDP {
+		if r.Packets == nil || *r.Packets == 0 || r.JitterMS == nil || r.Lost == nil || r.BlockBytes == 0 {
+			t.Errorf("result lacks figures: %+v", r)
+		}
+	} else if r.MSS == nil {
+		t.Error("no MSS")
+	}
+	if r.Bytes <= 0 || r.BPS <= 0 || r.CPU.PeerPercent == nil || r.Label != "a label" || len(r.Intervals) == 0 {
 		t.Errorf("result lacks figures: %+v", r)
 	}
 	if r.Role != throughput.Client || r.Peer == "" || r.Local == "" || (r.Family == 6) != (c.spec.Host == "::1") {
@@ -194,6 +216,48 @@ func TestClientAgainstServer(t *testing.T) {
 			}
 			if r.Direction == throughput.TX && (r.RTTMS == nil || r.Retransmits == nil || s.Retransmits == nil) {
 				t.Errorf("a sender knows round-trip time and retransmits, and tells them: %+v, %+v", r, s)
+			}
+		})
+	}
+}
+
+func TestClientUDPAgainstPeer(t *testing.T) {
+	needPeer(t)
+	for _, c := range udpCases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			heavy(t)
+			c.spec.Protocol = throughput.UDP
+			port, output := startPeer(t, "", "-J")
+			r := runClient(t, c, port)
+			var peer report
+			if err := json.Unmarshal([]byte(output()), &peer); err != nil || peer.Error != "" {
+				t.Fatalf("the peer reports %v %q", err, peer.Error)
+			}
+			if *r.Lost > *r.Packets/2 { // how much the peer's small socket loses on a busy machine is not ours to say
+				t.Errorf("%d of %d lost", *r.Lost, *r.Packets)
+			}
+		})
+	}
+}
+
+func TestClientUDPAgainstServer(t *testing.T) {
+	srv := startServer(t, "", Options{})
+	for _, c := range udpCases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			heavy(t)
+			c.spec.Protocol = throughput.UDP
+			r := runClient(t, c, srv.Port)
+			_, s := srv.finished("client "+c.name, 5*time.Second)
+			if !s.Valid || s.Direction != mirrored(r.Direction) || s.Streams != r.Streams || s.BlockBytes != r.BlockBytes {
+				t.Errorf("the server's result: %+v", s)
+			}
+			if *r.Packets != *s.Packets || *r.Lost != *s.Lost || r.Bytes != s.Bytes {
+				t.Errorf("client: %d bytes, %d datagrams, %d lost; server: %d, %d, %d", r.Bytes, *r.Packets, *r.Lost, s.Bytes, *s.Packets, *s.Lost)
+			}
+			if full := c.spec.RateBPS == throughput.NoLimit; !full && *r.Lost > *r.Packets/100+20 {
+				t.Errorf("%d of %d lost", *r.Lost, *r.Packets)
 			}
 		})
 	}

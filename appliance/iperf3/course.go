@@ -11,6 +11,13 @@ import (
 	"linerate/appliance/throughput"
 )
 
+// carrier is a stream of either protocol: *throughput.Stream, *throughput.DatagramSender, *datagramFlow.
+type carrier interface {
+	throughput.Flow
+	Run() error
+	Stop()
+}
+
 // course is the payload of one test at one end, and what was measured of it. Its owner adds the streams in the order of their
 // ids, starts it, ticks it, and ends it by finish (results are wanted) or stop (they are not); result may be called in any case.
 type course struct {
@@ -19,7 +26,7 @@ type course struct {
 	copy     bool
 	interval time.Duration // of the course that is reported; 0: 1 s
 
-	streams []*throughput.Stream
+	streams []carrier
 	budget  *throughput.Budget
 	senders sync.WaitGroup
 	loops   sync.WaitGroup // the receivers
@@ -44,19 +51,40 @@ func newCourse(p params, role throughput.Role, copyPayload bool) *course {
 	return &course{p: p, role: role, copy: copyPayload, failed: make(chan error, 1)}
 }
 
+// rate of a sender: what was asked for, within a limit that is not 0.
+func (c *course) rate(limit float64) float64 {
+	rate := c.p.Bandwidth
+	if c.p.Protocol == throughput.UDP && c.p.FQRate > 0 && (rate == 0 || c.p.FQRate < rate) {
+		rate = c.p.FQRate // streams share a socket: the kernel cannot pace them apart
+	}
+	if limit > 0 && (rate == 0 || rate > limit) {
+		rate = limit
+	}
+	return rate
+}
+
 // add takes a data connection whose cookie is through. maxBPS limits what we receive or send where it is not 0.
 func (c *course) add(conn *net.TCPConn, dir throughput.Direction, maxBPS float64) error {
-	rate := c.p.Bandwidth
-	if maxBPS > 0 && (rate == 0 || rate > maxBPS) {
-		rate = maxBPS
-	}
 	before := 0
 	if (dir == throughput.RX) == (c.role == throughput.Server) { // the client sends its cookie first
 		before = cookieBytes
 	}
 	s, err := throughput.NewStream(conn, dir, throughput.StreamOptions{
-		Before: before, Copy: c.copy, MaxBPS: maxBPS, Window: c.p.Window, RateBPS: rate, Block: c.p.Len, Burst: c.p.Burst,
+		Before: before, Copy: c.copy, MaxBPS: maxBPS, Window: c.p.Window, RateBPS: c.rate(maxBPS), Block: c.p.Len, Burst: c.p.Burst,
 		Budget: c.budget, KernelPaced: c.p.FQRate > 0, ZeroCopy: c.p.ZeroCopy, Repeating: c.p.Repeating,
+	})
+	if err != nil {
+		return err
+	}
+	c.streams = append(c.streams, s)
+	return nil
+}
+
+// addSender takes a UDP stream on which we send, from an address of ours; to is the zero value on a connected socket.
+func (c *course) addSender(conn *net.UDPConn, to netip.AddrPort, from netip.Addr, maxBPS float64) error {
+	s, err := throughput.NewDatagramSender(conn, throughput.DatagramOptions{
+		To: to, From: from, Block: c.p.Len, RateBPS: c.rate(maxBPS), Burst: c.p.Burst, TOS: c.p.TOS, Budget: c.budget,
+		Header: putHeader(c.p.Counters64), Repeating: c.p.Repeating,
 	})
 	if err != nil {
 		return err
@@ -77,7 +105,7 @@ func (c *course) start() {
 	if c.p.Omit > 0 {
 		c.omit = time.After(seconds(c.p.Omit))
 	}
-	for _, s := range c.streams {
+	for i, s := range c.streams {
 		loops := &c.loops
 		if s.Direction() == throughput.TX {
 			loops = &c.senders
@@ -85,7 +113,7 @@ func (c *course) start() {
 		loops.Go(func() {
 			if err := s.Run(); err != nil {
 				select {
-				case c.failed <- fmt.Errorf("stream to %v: %w", s.Conn().RemoteAddr(), err):
+				case c.failed <- fmt.Errorf("stream %d: %w", i+1, err):
 				default:
 				}
 			}
@@ -99,15 +127,20 @@ func (c *course) tick(now time.Time) throughput.Progress { return c.meter.Tick(n
 // version 3.12 reads whole blocks and waits for the rest of the last one, deaf to its control connection.
 func (c *course) halt() {
 	for _, s := range c.streams {
-		if s.Direction() == throughput.TX {
+		switch s := s.(type) {
+		case *throughput.Stream:
+			if s.Direction() == throughput.TX {
+				s.Halt()
+			} else {
+				s.Drain()
+			}
+		case *throughput.DatagramSender:
 			s.Halt()
-		} else {
-			s.Drain()
 		}
 	}
 	c.senders.Wait()
 	for _, s := range c.streams {
-		if s.Direction() == throughput.TX {
+		if s, ok := s.(*throughput.Stream); ok && s.Direction() == throughput.TX {
 			_ = s.Conn().CloseWrite()
 		}
 	}
@@ -165,7 +198,14 @@ func (c *course) arrivals() (last time.Time, missing bool) {
 			last = at
 		}
 		sent := c.peer.byID(streamID(i))
-		missing = missing || sent == nil || c.p.Omit > 0 || n.Moved < sent.Bytes
+		switch {
+		case sent == nil:
+			missing = true
+		case c.p.Protocol == throughput.UDP:
+			missing = missing || n.Packets < sent.Packets
+		default:
+			missing = missing || c.p.Omit > 0 || n.Moved < sent.Bytes
+		}
 	}
 	return last, missing
 }
@@ -174,7 +214,7 @@ func (c *course) take(end time.Time) {
 	t := c.meter.Finish(end)
 	c.totals = &t
 	for i, s := range c.streams {
-		if i == 0 || s.Direction() == throughput.TX {
+		if s, ok := s.(*throughput.Stream); ok && (i == 0 || s.Direction() == throughput.TX) {
 			c.used = s.Congestion()
 		}
 	}
@@ -212,118 +252,4 @@ func (c *course) unacknowledged() bool {
 		}
 	}
 	return false
-}
-
-// ours is what the peer is told; finish must have been called.
-func (c *course) ours() results {
-	r := results{CPUTotal: c.load[0], CPUUser: c.load[1], CPUSystem: c.load[2], Retransmits: -1, Congestion: c.used}
-	for i, s := range c.streams {
-		f := c.totals.Flows[i]
-		sr := streamResult{ID: streamID(i), Bytes: f.Bytes, Retransmits: -1, End: c.totals.Seconds}
-		if s.Direction() == throughput.TX {
-			sr.Retransmits = f.Retransmits
-			r.Retransmits = 1
-		}
-		r.Streams = append(r.Streams, sr)
-	}
-	return r
-}
-
-// result is what is reported of the test; whatever was measured until the end is in it.
-func (c *course) result(peer, local netip.Addr) throughput.Result {
-	r := throughput.Result{
-		Engine: "iperf3", Role: c.role, Peer: throughput.Text(peer.String()), Local: throughput.Text(local.String()),
-		Family: 4, Protocol: c.p.Protocol, Direction: c.p.direction(), Streams: c.p.Streams, OmitS: c.p.Omit,
-		BlockBytes: c.p.Len, Valid: true,
-	}
-	if peer.Is6() {
-		r.Family = 6
-	}
-	if c.role == throughput.Server {
-		r.ClientVersion = throughput.Text(c.p.Version)
-	} else {
-		r.Direction = mirrored(r.Direction)
-	}
-	for _, rate := range []float64{c.p.Bandwidth, c.p.FQRate} {
-		if rate > 0 {
-			r.RateBPS = new(rate)
-		}
-	}
-	if c.meter == nil {
-		return r
-	}
-	c.measure()
-	t := c.totals
-	r.Seconds, r.Intervals, r.CPU = t.Seconds, t.Intervals, c.cpu
-	r.Retransmits, r.RTTMS, r.RTTMinMS = t.Retransmits, t.RTTMS, t.RTTMinMS
-	r.Congestion = throughput.Text(c.peer.Congestion)
-	if c.heard {
-		r.CPU.PeerPercent = new(c.peer.CPUTotal)
-	}
-
-	var senders []int
-	for i, s := range c.streams {
-		if s.Direction() == throughput.TX {
-			senders = append(senders, i)
-			r.Congestion = throughput.Text(c.used)
-		}
-		if mss := s.MSS(); mss > 0 && (r.MSS == nil || s.Direction() == throughput.TX) {
-			r.MSS = new(mss)
-		}
-		r.Timestamps = r.Timestamps || s.Timestamps()
-	}
-	if r.Direction != throughput.TX {
-		r.Copied = new(c.copy)
-		r.RXBPS = new(rate(t.RXBytes, t.Seconds))
-		r.Bytes += t.RXBytes
-		r.BPS += *r.RXBPS
-		if r.Direction == throughput.RX {
-			r.Retransmits = c.peerRetransmits()
-		}
-	}
-	if r.Direction != throughput.RX {
-		bytes, over := t.TXBytes, t.Seconds
-		if n, s, ok := c.peer.received(senders, t.Flows); ok {
-			bytes = n
-			if s > 0.8*over && s < 1.2*over+0.2 { // its own clock fits its own bytes
-				over = s
-			}
-		}
-		r.TXBPS = new(rate(bytes, over))
-		r.Bytes += bytes
-		r.BPS += *r.TXBPS
-	}
-	return r
-}
-
-func rate(bytes int64, over float64) float64 {
-	if over <= 0 {
-		return 0
-	}
-	return float64(bytes) * 8 / over
-}
-
-// peerRetransmits sums what the sender at the other end counted; nil where it does not count.
-func (c *course) peerRetransmits() *int64 {
-	if !c.heard || c.peer.Retransmits != 1 {
-		return nil
-	}
-	var n int64
-	for _, s := range c.peer.Streams {
-		if s.Retransmits < 0 {
-			return nil
-		}
-		n += s.Retransmits
-	}
-	return &n
-}
-
-func mirrored(d throughput.Direction) throughput.Direction {
-	switch d {
-	case throughput.RX:
-		return throughput.TX
-	case throughput.TX:
-		return throughput.RX
-	}
-	return d
 }

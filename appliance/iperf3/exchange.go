@@ -27,6 +27,7 @@ type streamResult struct {
 	OmittedErrors  int64
 	Packets        int64
 	OmittedPackets int64
+	TellsOmitted   bool    // both are there: versions from 3.14
 	End            float64 // s
 }
 
@@ -83,6 +84,7 @@ func decodeResults(raw []byte, limit int) (results, error) {
 		s.ID, s.Bytes, s.Retransmits = int(count("id", true)), count("bytes", true), count("retransmits", true)
 		s.Errors, s.Packets = count("errors", true), count("packets", true)
 		s.OmittedErrors, s.OmittedPackets = count("omitted_errors", false), count("omitted_packets", false)
+		_, s.TellsOmitted = o.fields["omitted_packets"]
 		s.Jitter = need(o, "jitter")
 		s.End, _ = o.number("end_time")
 		if o.err == nil && s.Bytes < 0 {

@@ -47,7 +47,10 @@ func newGuest(conn net.Conn, now time.Time) *guest {
 
 // addrOf is the address alone, IPv4-mapped as IPv4; the zero Addr where there is none.
 func addrOf(a net.Addr) netip.Addr {
-	if t, ok := a.(*net.TCPAddr); ok {
+	switch t := a.(type) {
+	case *net.TCPAddr:
+		return t.AddrPort().Addr().Unmap()
+	case *net.UDPAddr:
 		return t.AddrPort().Addr().Unmap()
 	}
 	return netip.Addr{}

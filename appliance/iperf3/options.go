@@ -98,6 +98,7 @@ func (nobody) Finished(string, throughput.Result)     {}
 // patience is how long the server waits in each state.
 type patience struct {
 	cookie, params, streams, results time.Duration
+	hello                            time.Duration // of a UDP stream, while another test of the address waits
 	late                             time.Duration // in a queue, parameters that are not in by then wait behind the others
 	linger                           time.Duration // for the peer to read the last bytes and close
 	grace                            time.Duration // beyond the asked-for time, for a client that does not end its test
@@ -107,7 +108,7 @@ type patience struct {
 func defaultPatience() patience {
 	return patience{
 		cookie: 5 * time.Second, params: 5 * time.Second, streams: 10 * time.Second, results: 5 * time.Second,
-		late: 2 * time.Second, linger: 2 * time.Second, grace: 30 * time.Second,
+		late: 2 * time.Second, hello: 3 * time.Second, linger: 2 * time.Second, grace: 30 * time.Second,
 		quiet: 300 * time.Millisecond, drain: time.Second,
 	}
 }

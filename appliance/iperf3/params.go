@@ -133,6 +133,7 @@ func (o *object) text(key string) string {
 
 const (
 	defaultTCPBlock = throughput.DefaultBlock
+	defaultUDPRate  = 1 << 20 // bit/s a stream
 	defaultUDPBlock = 8 << 10 // of versions that send no len
 	minUDPBlock     = 16      // the header with 64-bit counters
 	maxBurst        = 1000

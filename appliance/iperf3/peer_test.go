@@ -109,3 +109,89 @@ func TestPeerClient(t *testing.T) {
 		})
 	}
 }
+
+// The same over UDP.
+func TestPeerClientUDP(t *testing.T) {
+	srv := startServer(t, "", Options{})
+	for _, c := range []struct {
+		args    string
+		streams int
+		dir     string
+		rate    float64 // of one direction, bit/s; 0: as fast as can be
+		lossy   bool    // the peer's socket may be too small for what comes
+	}{
+		{args: "-t 1 -l 1400", streams: 1, dir: "rx", rate: 1048576},
+		{args: "-t 1 -l 1400 -R", streams: 1, dir: "tx", rate: 1048576},
+		{args: "-t 1 -l 1400 --bidir", streams: 1, dir: "both", rate: 1048576},
+		{args: "-t 2 -b 50M", streams: 1, dir: "rx", rate: 50e6},
+		{args: "-t 2 -b 50M -R", streams: 1, dir: "tx", rate: 50e6},
+		{args: "-t 2 -b 50M/20 -l 1400 -R", streams: 1, dir: "tx", rate: 50e6},
+		{args: "-t 1 -b 10M -P 3", streams: 3, dir: "rx", rate: 30e6},
+		{args: "-t 1 -b 10M -P 2 -R", streams: 2, dir: "tx", rate: 20e6},
+		{args: "-t 1 -b 10M -P 2 --bidir", streams: 2, dir: "both", rate: 20e6},
+		{args: "-6 -t 1 -b 10M", streams: 1, dir: "rx", rate: 10e6},
+		{args: "-6 -t 1 -b 10M -R", streams: 1, dir: "tx", rate: 10e6},
+		{args: "-t 1 -b 0 -l 1400", streams: 1, dir: "rx", lossy: true},
+		{args: "-t 1 -b 0 -l 1400 -R", streams: 1, dir: "tx", lossy: true},
+		{args: "-t 1 -b 10M --udp-counters-64bit", streams: 1, dir: "rx", rate: 10e6},
+		{args: "-t 1 -b 10M --udp-counters-64bit -R", streams: 1, dir: "tx", rate: 10e6},
+		{args: "-t 1 -b 1M -l 16", streams: 1, dir: "rx", rate: 1e6},
+		{args: "-t 1 -b 10M -l 65507", streams: 1, dir: "rx", rate: 10e6},
+		{args: "-t 1 -b 10M -l 65507 -R", streams: 1, dir: "tx", rate: 10e6},
+		{args: "-t 1 -O 1 -b 10M", streams: 1, dir: "rx", rate: 10e6},
+		{args: "-t 1 -O 1 -b 10M -R", streams: 1, dir: "tx", rate: 10e6},
+		{args: "-n 1M -b 1G", streams: 1, dir: "rx"},
+		{args: "-n 1M -b 1G -R", streams: 1, dir: "tx"},
+		{args: "-k 100 -b 1G", streams: 1, dir: "rx"},
+		{args: "-t 1 --fq-rate 5M -l 1400 -R", streams: 1, dir: "tx", rate: 1048576},
+		{args: "-t 1 -b 10M -w 1M --repeating-payload --dont-fragment -S 0x20", streams: 1, dir: "rx", rate: 10e6},
+		{args: "-t 1 -b 10M -S 0x20 -R", streams: 1, dir: "tx", rate: 10e6},
+	} {
+		t.Run(strings.ReplaceAll(c.args, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			heavy(t)
+			host := "127.0.0.1"
+			if strings.Contains(c.args, "-6") {
+				host = "::1"
+			}
+			title := "peer UDP " + c.args
+			args := append(strings.Fields(c.args), "-u", "-c", host, "-p", fmt.Sprint(srv.Port), "-T", title)
+			r := iperf3(t, "", 30*time.Second, args...)
+			if r.Error != "" {
+				t.Fatalf("iperf3 reports %q", r.Error)
+			}
+			_, res := srv.finished(title, 5*time.Second)
+			if !res.Valid || res.Protocol != "udp" || res.Streams != c.streams || string(res.Direction) != c.dir {
+				t.Errorf("result %+v", res)
+			}
+			if res.JitterMS == nil || res.Lost == nil || res.Packets == nil || *res.Packets == 0 || res.Bytes == 0 || res.MSS != nil {
+				t.Fatalf("result lacks figures: %+v", res)
+			}
+			if !c.lossy && float64(*res.Lost) > 0.01*float64(*res.Packets)+20 {
+				t.Errorf("%d of %d lost", *res.Lost, *res.Packets)
+			}
+			if *res.JitterMS < 0 || *res.JitterMS > 20*slack {
+				t.Errorf("jitter %g ms", *res.JitterMS)
+			}
+			want := c.rate
+			if c.dir == "both" {
+				want *= 2
+			}
+			if want > 0 && (res.BPS < 0.8*want || res.BPS > 1.2*want) {
+				t.Errorf("%.0f bit/s, want %.0f", res.BPS, want)
+			}
+			// What the client prints must be the same figures.
+			var lost, packets int64
+			for _, s := range r.End.Streams {
+				lost += s.UDP.Lost
+				packets += s.UDP.Packets
+			}
+			if diff := packets - *res.Packets; diff < -packets/20-20 || diff > packets/20+20 {
+				t.Errorf("the client counts %d datagrams, we %d", packets, *res.Packets)
+			}
+			if !c.lossy && lost-*res.Lost > 50 {
+				t.Errorf("the client counts %d lost, we %d", lost, *res.Lost)
+			}
+		})
+	}
+}

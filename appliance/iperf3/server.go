@@ -30,6 +30,7 @@ type Server struct {
 	byCookie map[cookie]*session
 	byID     map[string]*session
 	leaving  int // connections that linger
+	boards   []*switchboard
 
 	tell    sync.Mutex // orders what the QueueObserver is told
 	waiting int        // how many it was told of
@@ -212,7 +213,7 @@ func (s *Server) introduce(g *guest, c cookie) (kind, *session) {
 		}
 		return twice, nil
 	}
-	t := &session{srv: s, guest: g, cookie: c}
+	t := &session{srv: s, guest: g}
 	s.byCookie[c] = t
 	g.port, g.stage = port, waiting
 	s.lobby.advance(port)

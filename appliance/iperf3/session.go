@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"linerate/appliance/throughput"
 )
 
@@ -18,12 +20,14 @@ import (
 type session struct {
 	srv    *Server
 	guest  *guest
-	cookie cookie
 	ctl    *control
 	p      params
 	id     string
 	cancel context.CancelCauseFunc
 	log    *slog.Logger
+	hangUp func() // ends the UDP streams; nil without
+
+	guarded time.Duration // by which the kernel watches the control connection
 
 	// Guarded by the server's lock.
 	gathering bool // streams may join
@@ -89,7 +93,7 @@ func (t *session) run(ctx context.Context) {
 	})
 	t.log = s.log.With("peer", t.guest.peer, "test", t.id)
 	s.mu.Lock()
-	t.gathering, t.complete = true, make(chan struct{})
+	t.gathering, t.complete = t.p.Protocol == throughput.TCP, make(chan struct{})
 	if t.id != "" {
 		s.byID[t.id] = t
 	}
@@ -138,6 +142,9 @@ func (t *session) run(ctx context.Context) {
 	joined := t.joined
 	s.mu.Unlock()
 	c.stop()
+	if t.hangUp != nil {
+		t.hangUp()
+	}
 	leave()
 	closing.Go(func() {
 		s.linger(serving, t.ctl.conn)
@@ -158,10 +165,11 @@ func (t *session) run(ctx context.Context) {
 
 // play is the test itself. A nil error means that results were exchanged and only DISPLAY_RESULTS is left to send.
 func (t *session) play(ctx context.Context, c *course) error {
-	if err := t.ctl.writeState(stateCreateStreams); err != nil {
-		return fmt.Errorf("client gone before its streams: %w", err)
+	gather := t.gather
+	if t.p.Protocol == throughput.UDP {
+		gather = t.gatherUDP
 	}
-	if err := t.gather(ctx, c); err != nil {
+	if err := gather(ctx, c); err != nil {
 		return err
 	}
 	if err := t.ctl.writeState(stateTestStart, stateTestRunning); err != nil {
@@ -174,9 +182,12 @@ func (t *session) play(ctx context.Context, c *course) error {
 	return t.exchange(ctx, c)
 }
 
-// gather waits for the streams.
+// gather waits for the TCP streams.
 func (t *session) gather(ctx context.Context, c *course) error {
 	s := t.srv
+	if err := t.ctl.writeState(stateCreateStreams); err != nil {
+		return fmt.Errorf("client gone before its streams: %w", err)
+	}
 	timeout := time.NewTimer(s.wait.streams)
 	defer timeout.Stop()
 	control := t.listen()
@@ -200,16 +211,21 @@ func (t *session) gather(ctx context.Context, c *course) error {
 	s.mu.Unlock()
 	opt := s.options()
 	for i, m := range conns {
-		dir := throughput.RX
-		if t.p.Reverse && !t.p.Bidir || t.p.Bidir && i >= t.p.Streams {
-			dir = throughput.TX
-		}
+		dir := t.direction(i)
 		dress(m.conn, t.p, dir, t.p.patience(s.stall(t.guest.port)))
 		if err := c.add(m.conn, dir, opt.MaxRate/float64(t.p.connections())); err != nil {
 			return &ending{code: codeStream, text: err.Error()}
 		}
 	}
 	return nil
+}
+
+// direction of the i-th stream.
+func (t *session) direction(i int) throughput.Direction {
+	if t.p.Reverse && !t.p.Bidir || t.p.Bidir && i >= t.p.Streams {
+		return throughput.TX
+	}
+	return throughput.RX
 }
 
 // message is what came on the control connection, and when.
@@ -255,6 +271,8 @@ func (l *listener) close() {
 // early is what a message means that comes while none but an abort makes sense.
 func early(m message) error {
 	switch {
+	case errors.Is(m.err, unix.ETIMEDOUT):
+		return &ending{text: "client has gone: its control connection answers no more"}
 	case m.err != nil:
 		return &ending{text: "client closed the control connection"}
 	case m.state == stateClientTerminate:
@@ -295,13 +313,37 @@ func (t *session) watch(ctx context.Context, c *course) error {
 	}
 }
 
+// guard lets the kernel find out whether the client is still there, though nothing is said for the whole of a test: a UDP
+// sender would notice nothing else.
+func (t *session) guard(stall time.Duration) {
+	tcp, ok := t.ctl.conn.(*net.TCPConn)
+	if !ok || stall == t.guarded {
+		return
+	}
+	t.guarded = stall
+	_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{
+		Enable: true, Idle: max(time.Second, stall/2), Interval: max(time.Second, stall/10), Count: 5,
+	})
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(stall.Milliseconds()))
+		})
+	}
+}
+
 // judge ends a test that goes nowhere or too far.
 func (t *session) judge(c *course, now time.Time) error {
 	opt := t.srv.options()
 	elapsed := now.Sub(c.began)
-	if idle, limit := c.meter.Idle(), t.p.patience(t.srv.stall(t.guest.port)); idle >= limit {
+	stall := t.srv.stall(t.guest.port)
+	t.guard(stall)
+	if idle, limit := c.meter.Idle(), t.p.patience(stall); idle >= limit {
 		c.ended = c.meter.Moving()
 		return &ending{code: codeNoMessage, text: fmt.Sprintf("no progress with %v for %v", t.guest.peer, limit)}
+	}
+	if received := c.meter.Received(); opt.MaxRate > 0 && t.p.Protocol == throughput.UDP && elapsed > 2*time.Second &&
+		float64(received)*8 > 1.1*opt.MaxRate*elapsed.Seconds() { // nothing holds back a UDP sender
+		return &ending{code: codeTotalRate, text: fmt.Sprintf("sends more than the limit of %.0f bit/s", opt.MaxRate)}
 	}
 	if opt.MaxDuration > 0 && elapsed > opt.MaxDuration+time.Second {
 		return &ending{state: stateServerTerminate, text: fmt.Sprintf("longer than the limit of %v", opt.MaxDuration)}
@@ -320,8 +362,6 @@ func (p params) patience(stall time.Duration) time.Duration {
 	block := float64(p.Len*max(1, p.Burst)) * 8 / p.Bandwidth
 	return max(stall, seconds(min(3*block, throughput.MaxSeconds)))
 }
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // exchange stops the senders, takes the client's results, lets what is in flight arrive, and sends ours.
 func (t *session) exchange(ctx context.Context, c *course) error {

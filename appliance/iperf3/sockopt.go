@@ -44,3 +44,26 @@ func dressRaw(raw syscall.RawConn, six bool, p params, dir throughput.Direction,
 		}
 	})
 }
+
+// dressDatagrams sets on a client's own UDP socket what the parameters ask for.
+func dressDatagrams(raw syscall.RawConn, six bool, p params) {
+	receive := throughput.DatagramBuffer
+	if p.Window > 0 {
+		receive = p.Window
+	}
+	_ = raw.Control(func(f uintptr) {
+		fd := int(f)
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receive)
+		if p.Window > 0 {
+			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, p.Window)
+		}
+		if p.TOS > 0 && six {
+			_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_TCLASS, p.TOS)
+		} else if p.TOS > 0 {
+			_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TOS, p.TOS)
+		}
+		if p.DontFragment && !six {
+			_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
+		}
+	})
+}

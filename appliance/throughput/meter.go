@@ -196,7 +196,8 @@ type Totals struct {
 	Seconds     float64
 	RXBytes     int64
 	TXBytes     int64      // acknowledged by the peer
-	Flows       []Counters // in the order they were given to NewMeter; Bytes and Moved as above
+	Flows       []Counters // in the order they were given to NewMeter
+	Omitted     []Counters // what was taken off them
 	Retransmits *int64     // nil where the box only received
 	RTTMS       *float64
 	RTTMinMS    *float64
@@ -206,7 +207,7 @@ type Totals struct {
 // Finish reads the flows a last time; end is when the payload stopped, which may be a moment ago.
 func (m *Meter) Finish(end time.Time) Totals {
 	m.read()
-	t := Totals{Seconds: end.Sub(m.zero).Seconds(), Flows: make([]Counters, len(m.flows))}
+	t := Totals{Seconds: end.Sub(m.zero).Seconds(), Flows: make([]Counters, len(m.flows)), Omitted: m.base}
 	// A rest too short to be a figure of its own belongs to the interval before it.
 	n := len(m.intervals)
 	short := end.Sub(m.cut.at) < m.interval/10

@@ -92,6 +92,8 @@ type Result struct {
 
 	// Timestamps says whether TCP carried its timestamp option, 12 bytes a segment that the percentages allow for.
 	Timestamps bool `json:"-"`
+	// ServerOutput is the server's own report, text or JSON, where the Spec asked for it.
+	ServerOutput string `json:"-"`
 }
 
 // MergeIntervals returns at most limit intervals that cover the same time, merging neighbours pairwise until they fit.

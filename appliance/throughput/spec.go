@@ -49,7 +49,7 @@ type Spec struct {
 	Blocks           int64     `json:"blocks,omitempty"`             // end after so many blocks
 	Streams          int       `json:"streams,omitempty"`            // 1-128; 0: 1
 	Protocol         Protocol  `json:"protocol,omitempty"`           // "": tcp
-	RateBPS          float64   `json:"rate_bps,omitempty"`           // asked for, a stream; 0: no limit (udp: 1 Mbit/s, as iperf3)
+	RateBPS          float64   `json:"rate_bps,omitempty"`           // asked for, a stream; 0: no limit (udp: 1 Mbit/s, as iperf3); -1: none for udp either
 	BlockBytes       int       `json:"block_bytes,omitempty"`        // 1-1048576 (udp 16-65507); 0: the engine's own
 	OmitS            float64   `json:"omit_s,omitempty"`             // 0-600: seconds at the start that do not count
 	IntervalS        float64   `json:"interval_s,omitempty"`         // 0.1-60; 0: 1
@@ -64,9 +64,20 @@ type Spec struct {
 	Bind             string    `json:"bind,omitempty"`               // local address or interface to leave by
 	Via              string    `json:"via,omitempty"`                // port (role or interface) to leave by
 	ConnectTimeoutMS int       `json:"connect_timeout_ms,omitempty"` // 0: 5000
+	Burst            int       `json:"burst,omitempty"`              // with a rate: blocks that go back to back, at most 1000
+	FQRateBPS        float64   `json:"fq_rate_bps,omitempty"`        // a stream's pace by the kernel (SO_MAX_PACING_RATE)
+	FlowLabel        int       `json:"flow_label,omitempty"`         // IPv6, 1-0xfffff
+	DontFragment     bool      `json:"dont_fragment,omitempty"`      // udp over IPv4
+	Counters64       bool      `json:"udp_counters_64bit,omitempty"` // for more than 2^32 datagrams
+	RepeatingPayload bool      `json:"repeating_payload,omitempty"`  // digits in place of random bytes
+	ServerOutput     bool      `json:"get_server_output,omitempty"`  // ask for the server's own report, see Result.ServerOutput
+	ExtraData        string    `json:"extra_data,omitempty"`         // at most 256 bytes, for the server's JSON
 	ExpectBPS        float64   `json:"expect_bps,omitempty"`         // the result says whether it was reached
 	Label            string    `json:"label,omitempty"`              // at most 256 bytes; kept with the result
 }
+
+// NoLimit as RateBPS sends as fast as can be.
+const NoLimit = -1
 
 // Limits of a Spec; those of the protocol come from iperf3's own argument checks.
 const (
@@ -143,7 +154,10 @@ func (s Spec) Check() error {
 		inRange("seconds", s.Seconds, 0, MaxSeconds),
 		inRange("bytes", float64(s.Bytes), 0, math.MaxInt64),
 		inRange("blocks", float64(s.Blocks), 0, math.MaxInt64),
-		inRange("rate_bps", s.RateBPS, 0, 1e15),
+		inRange("rate_bps", s.RateBPS, NoLimit, 1e15),
+		inRange("burst", float64(s.Burst), 0, 1000),
+		inRange("fq_rate_bps", s.FQRateBPS, 0, 1e15),
+		inRange("flow_label", float64(s.FlowLabel), 0, 0xfffff),
 		inRange("omit_s", s.OmitS, 0, MaxOmitSeconds),
 		inRange("interval_s", s.IntervalS, 0.1, 60),
 		inRange("window_bytes", float64(s.WindowBytes), 0, MaxWindowBytes),
@@ -151,6 +165,7 @@ func (s Spec) Check() error {
 		inRange("connect_timeout_ms", float64(s.ConnectTimeoutMS), 1, 600_000),
 		inRange("expect_bps", s.ExpectBPS, 0, 1e15),
 		limit("title", s.Title), limit("label", s.Label), limit("host", s.Host), limit("congestion", s.Congestion),
+		limit("extra_data", s.ExtraData),
 	} {
 		if err != nil {
 			return err
@@ -160,6 +175,9 @@ func (s Spec) Check() error {
 		if err := inRange("block_bytes", float64(s.BlockBytes), minBlock, maxBlock); err != nil {
 			return err
 		}
+	}
+	if s.RateBPS < 0 && s.RateBPS != NoLimit {
+		return fmt.Errorf("rate_bps = %g is out of range: use 0 or more, or %d for no limit", s.RateBPS, NoLimit)
 	}
 	if s.MSS != 0 {
 		if err := inRange("mss", float64(s.MSS), MinMSS, MaxMSS); err != nil {
