@@ -57,12 +57,21 @@ func (p *planner) moveFrom(bridge link) {
 			p.plan.note("%s: keeps %v: no port that left it asks for an address", bridge.name, a.Prefix)
 			continue
 		}
+		if !p.movableTo(to, a) {
+			continue
+		}
 		on := a.On(to.Name)
 		on.Flags |= unix.IFA_F_NODAD * b2i(a.Prefix.Addr().Is6()) // it was in use on this wire a moment ago
 		p.gets[to.Name] = true
 		p.past.keepPort(to, p.seen).give(on, true)
 		p.past.keepBridge(bridge.name, p.seen)
 		moved = append(moved, a)
+		if p.owned(to.Name) {
+			// Its override has it; that the neighbours hear of it is left to us.
+			p.plan.step(Step{Kind: Announce, Port: to.Name, address: on, group: bridge.name},
+				"tell the neighbours that %v is here now", a.Prefix.Addr())
+			continue
+		}
 		lease := ""
 		if l := a.Lease(); l != "" {
 			lease = ", with " + l
@@ -83,11 +92,14 @@ func (p *planner) moveFrom(bridge link) {
 				}
 			}
 		}
-		if !ok {
+		if !ok || p.owned(to.Name) {
 			continue
 		}
 		p.plan.step(Step{Kind: SetRoute, Port: to.Name, route: r.Via(bridge.name, to.Name), before: &r,
 			group: bridge.name, vital: true}, "take over the route %v of %s", r, bridge.name)
+	}
+	if p.owned(bridge.name) {
+		return // its override takes them
 	}
 	for _, a := range slices.Backward(moved) { // primary ones last: the kernel drops the others with them
 		p.plan.step(Step{Kind: RemoveAddress, Port: bridge.name, address: a, move: true, group: bridge.name,
@@ -147,7 +159,7 @@ func statics(c config.Port) []netip.Prefix {
 func (p *planner) giveAddresses() {
 	for _, port := range p.alone {
 		for _, prefix := range statics(p.want.forPort(port)) {
-			if p.has(port, prefix) || slices.Contains(p.adds[port.Name], prefix) {
+			if p.owned(port.Name) || p.has(port, prefix) || slices.Contains(p.adds[port.Name], prefix) {
 				continue
 			}
 			a := manager.Given(port.Name, prefix)
@@ -174,7 +186,7 @@ func (p *planner) takeAddresses() {
 			if slices.Contains(listed, prefix) || g.Moved && keepMoved || slices.Contains(p.adds[port.Name], prefix) {
 				continue
 			}
-			if !p.has(port, prefix) {
+			if p.owned(port.Name) || !p.has(port, prefix) {
 				kept.Given = slices.DeleteFunc(kept.Given, func(o given) bool { return o.Address.Prefix == prefix })
 			} else {
 				p.plan.step(Step{Kind: RemoveAddress, Port: port.Name, address: g.Address.On(port.Name)},
@@ -202,7 +214,7 @@ func (p *planner) sayLonely() {
 			})
 			return a.Interface == port.Name && !a.LinkLocal() && !gone
 		})
-		if !stays && len(p.adds[port.Name]) == 0 {
+		if !stays && len(p.adds[port.Name]) == 0 && !p.owned(port.Name) {
 			p.plan.note("%s: has no address but IPv6 link-local; give it one with address = [\"192.0.2.1/24\"]",
 				port.Name)
 		}

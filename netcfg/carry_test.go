@@ -87,16 +87,15 @@ func farHost(t *testing.T, far, cidr string, f func()) (end func()) {
 	return func() { <-done; r.ns.Close() }
 }
 
-// An SSH-like connection over the bridge goes on: the port that carries it gets the address, though another is named
-// first, and the far end hears of the new MAC.
-func TestConnectionSurvives(t *testing.T) {
-	netnstest.Need(t)
-	bridged(t)
+// longConnection is a connection from the far end of a cable, 192.168.2.50, to 192.168.2.1 here, open until the test ends.
+// What it returns sends a text there and back within 5 s.
+func longConnection(t *testing.T, far string) (send func(text string) error) {
+	t.Helper()
 	listener, err := net.Listen("tcp", "192.168.2.1:0")
 	must(t, err)
-	defer listener.Close()
+	t.Cleanup(func() { listener.Close() })
 	ask, answer := make(chan string), make(chan error)
-	end := farHost(t, "far2", "192.168.2.50/24", func() {
+	end := farHost(t, far, "192.168.2.50/24", func() {
 		// The dial must run on this thread's namespace: a plain socket call does.
 		var c net.Conn
 		var err error
@@ -120,8 +119,7 @@ func TestConnectionSurvives(t *testing.T) {
 			answer <- err
 		}
 	})
-	defer end()
-	defer close(ask)
+	t.Cleanup(func() { close(ask); end() })
 	go func() {
 		c, err := listener.Accept()
 		if err != nil {
@@ -131,8 +129,16 @@ func TestConnectionSurvives(t *testing.T) {
 		_, _ = io.Copy(c, c)
 	}()
 	must(t, <-answer)
-	ask <- "over the bridge"
-	must(t, <-answer)
+	return func(text string) error { ask <- text; return <-answer }
+}
+
+// An SSH-like connection over the bridge goes on: the port that carries it gets the address, though another is named
+// first, and the far end hears of the new MAC.
+func TestConnectionSurvives(t *testing.T) {
+	netnstest.Need(t)
+	bridged(t)
+	ask := longConnection(t, "far2")
+	must(t, ask("over the bridge"))
 
 	k, w := keeper(t), wants(generic, "eth1", "eth2")
 	r := apply(t, k, w)
@@ -140,8 +146,7 @@ func TestConnectionSurvives(t *testing.T) {
 		t.Fatalf("the address is not on the port that carries the connection: %s%v", r.Text(), r.Errors())
 	}
 	start := time.Now()
-	ask <- "over the port"
-	if err := <-answer; err != nil {
+	if err := ask("over the port"); err != nil {
 		t.Fatalf("the connection broke: %v", err)
 	}
 	if took := time.Since(start); took > time.Second {
@@ -150,8 +155,7 @@ func TestConnectionSurvives(t *testing.T) {
 	if r, err := k.Restore(t.Context(), w); err != nil || !r.Good() {
 		t.Fatalf("restore: %s%v, %v", r.Text(), r.Errors(), err)
 	}
-	ask <- "over the bridge again"
-	if err := <-answer; err != nil {
+	if err := ask("over the bridge again"); err != nil {
 		t.Errorf("the connection broke: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package netcfg
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -71,6 +73,12 @@ func failure(s Step, err error) Failure {
 // remedy says what to do about an error of a step.
 func remedy(s Step, err error) string {
 	switch {
+	case errors.Is(err, unix.ENOSPC):
+		return "make room on that file system"
+	case errors.Is(err, unix.EROFS):
+		return "make that file system writable: mount -o remount,rw /"
+	case s.Kind == TellManager || s.File != nil && !errors.Is(err, fs.ErrPermission):
+		return "see `systemctl status " + s.manager + "`"
 	case errors.Is(err, fs.ErrPermission) && s.Kind == AddAddress && s.address.Prefix.Addr().Is6() &&
 		strings.Contains(err.Error(), "IPv6 is disabled"):
 		return "allow it: sysctl net.ipv6.conf." + s.Port + ".disable_ipv6=0"
@@ -96,6 +104,8 @@ func remedy(s Step, err error) string {
 type doer struct {
 	kernel manager.None
 	log    func(msg string, args ...any) // what is no failure but worth a line
+
+	managers []manager.Manager
 }
 
 func (d doer) do(s Step) error {
@@ -141,8 +151,71 @@ func (d doer) do(s Step) error {
 		return nil
 	case DeleteBridge:
 		return d.kernel.DeleteBridge(s.Port)
+	case Announce:
+		return d.announce(s)
+	case WriteFile, RemoveFile, TellManager:
+		return d.override(s)
 	}
 	return fmt.Errorf("no such step: %q", s.Kind)
+}
+
+// override changes a file of ours, or tells its manager to read it. When the manager refuses, the file is as before.
+func (d doer) override(s Step) error {
+	var content *string
+	if s.Kind == WriteFile {
+		content = &s.File.Content
+	}
+	if s.File != nil {
+		if err := putFile(*s.File, content); err != nil {
+			return err
+		}
+	}
+	if s.tell == nil {
+		return nil
+	}
+	m := managed{known: d.managers}.byName(s.manager)
+	if m == nil {
+		return fmt.Errorf("no such network manager: %q", s.manager)
+	}
+	err := m.Load(context.Background(), s.tell)
+	if err != nil && s.File != nil {
+		err = errors.Join(err, putFile(*s.File, s.old))
+	}
+	return err
+}
+
+// putFile writes the content into a file; nil removes it. It is on the disk when it returns.
+func putFile(f manager.File, content *string) error {
+	dir := path.Dir(f.Path)
+	if content != nil {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		return writeFile(f.Path, []byte(*content), f.Mode, true)
+	}
+	if err := os.Remove(f.Path); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	return syncDir(dir)
+}
+
+// announce waits until the manager has given the port its address, and the link is there, then tells the neighbours.
+func (d doer) announce(s Step) error {
+	for end := time.Now().Add(holdFor); ; time.Sleep(20 * time.Millisecond) {
+		ready, err := d.kernel.Ready(s.Port, s.address.Prefix)
+		if err != nil {
+			return err
+		}
+		if ready {
+			return d.kernel.Announce(s.Port, s.address.Prefix.Addr())
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("it has not got the address within %v", holdFor)
+		}
+	}
 }
 
 // restoreSettings writes what differs. A bridge that forwards with another forward delay is a bridge, so what cannot be

@@ -17,6 +17,16 @@
 // bridge that also holds a tap, a veth or Wi-Fi or has interfaces on top of it. A bridge whose last port has left is
 // removed once it has no address left; what it was is kept on the disk first and [Keeper.Restore] makes it again.
 //
+// # Network managers
+//
+// What is done to a port that a network manager owns does not last: systemd-networkd puts it back into its bridge within
+// a second. So such a port gets a file of ours in the manager's own words first ([manager.Override]), which keeps it
+// alone and carries its addresses, routes, MTU and, where the driver makes up another at each boot, a stable MAC. It is
+// matched by the port's place, else by its name, and no file of the user's is touched. A port that stood alone all the
+// time, and of which the config asks nothing special, is left to its manager as it is. The emptied bridge stays, without
+// an address, since its manager would make it anew. [Keeper.Restore] removes our files and has the managers make
+// everything as their own say; a MAC stays until the next boot.
+//
 // # Tasks
 //
 // [Watch] publishes PortsSeen and needs no privilege. [Keeper.Keep] also acts, and writes what it saw, did and could

@@ -62,12 +62,13 @@ func (k *Keeper) converge(ctx context.Context, eyes *looker, w Wanted, truce *tr
 	defer unlock()
 	if k.held(w) {
 		seen, err := eyes.look(w)
+		k.ask(ctx, &seen)
 		note := "put back as found by a person: nothing is changed until the config differs or " +
 			"`linerate netcfg --once` runs"
 		return Report{Seen: seen, Notes: []string{note}, Faults: seen.Faults}, true, err
 	}
 	var stopped []Failure
-	r, err = k.apply(eyes, w, func(steps []Step) (pass []Step) {
+	r, err = k.apply(ctx, eyes, w, func(steps []Step) (pass []Step) {
 		pass, stopped = truce.pass(steps, time.Now())
 		return pass
 	})
@@ -97,8 +98,8 @@ func newTruce() *truce {
 
 // key is what a step is about. The index tells a port that was plugged in again from one that was changed back.
 func (s Step) key() string {
-	return fmt.Sprintf("%s %s %d %s %d %v %v", s.Kind, s.Port, s.index, s.bridge, s.mtu, s.address.Prefix,
-		s.route.Destination)
+	return fmt.Sprintf("%s %s %d %s %d %v %v %s", s.Kind, s.Port, s.index, s.bridge, s.mtu, s.address.Prefix,
+		s.route.Destination, s.path())
 }
 
 // pass lets through the steps that shall be done now. The others, and all that belong to the same bridge, are held

@@ -28,9 +28,12 @@ type Keeper struct {
 	log    *slog.Logger
 	do     func(Step) error // on the running system
 
-	mu   sync.Mutex
-	past *originals // where the folder cannot be written to: lost at the end of the process, better than never known
-	done []Done
+	managers []manager.Manager
+
+	mu    sync.Mutex
+	past  *originals // where the folder cannot be written to: lost at the end of the process, better than never known
+	done  []Done
+	owned map[string]map[int]manager.Owner // by manager, when it last answered
 }
 
 // NewKeeper keeps what was found before the first change in dir, which is made when it is needed, and says in runDir
@@ -39,7 +42,9 @@ func NewKeeper(dir, runDir string, log *slog.Logger) *Keeper {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Keeper{dir: dir, runDir: runDir, log: log, do: doer{log: log.Warn}.do}
+	managers := manager.Managers()
+	return &Keeper{dir: dir, runDir: runDir, log: log, do: doer{log: log.Warn, managers: managers}.do, managers: managers,
+		owned: map[string]map[int]manager.Owner{}}
 }
 
 // Report is what became of a plan.
@@ -101,6 +106,7 @@ func (k *Keeper) Plan(root string, w Wanted) (Plan, error) {
 	var past originals
 	if seen.live {
 		seen.observe()
+		k.ask(context.Background(), &seen)
 		if past, err = k.load(); err != nil {
 			seen.Faults = append(seen.Faults, err.Error())
 		}
@@ -119,20 +125,22 @@ func (k *Keeper) Apply(ctx context.Context, w Wanted) (Report, error) {
 	if err := os.Remove(filepath.Join(k.dir, heldFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		k.log.Warn("could not forget that everything was put back as found", "error", err)
 	}
-	r, err := k.apply(newLooker("/"), w, func(steps []Step) []Step { return steps })
+	r, err := k.apply(ctx, newLooker("/"), w, func(steps []Step) []Step { return steps })
 	if err == nil {
+		err = k.verify(ctx, w, &r)
 		k.report(r, false)
 	}
 	return r, err
 }
 
 // apply looks, plans, does what pass lets through, and looks again. The caller holds the lock.
-func (k *Keeper) apply(eyes *looker, w Wanted, pass func([]Step) []Step) (Report, error) {
+func (k *Keeper) apply(ctx context.Context, eyes *looker, w Wanted, pass func([]Step) []Step) (Report, error) {
 	seen, err := eyes.look(w)
 	if err != nil {
 		return Report{}, err
 	}
 	seen.observe()
+	k.ask(ctx, &seen)
 	past, err := k.load()
 	keep := err == nil // a file that cannot be used is not written over: it may hold what a person can still read
 	plan := makePlan(seen, w, past)
@@ -155,6 +163,7 @@ func (k *Keeper) apply(eyes *looker, w Wanted, pass func([]Step) []Step) (Report
 	if r.Seen, err = eyes.look(w); err != nil {
 		return r, err
 	}
+	k.ask(ctx, &r.Seen)
 	again := makePlan(r.Seen, w, plan.saves)
 	for _, n := range again.Notes {
 		if !slices.Contains(r.Notes, n) {
@@ -192,13 +201,16 @@ func (k *Keeper) Restore(ctx context.Context, w Wanted) (Report, error) {
 		return Report{}, err
 	}
 	seen.Faults = nil
+	k.ask(ctx, &seen)
 	plan := restorePlan(seen, past)
 	r := newReport(plan)
 	done, failed := k.run(plan.Steps)
 	r.Done, r.Failed = append(r.Done, done...), append(r.Failed, failed...)
+	r.Failed = append(r.Failed, k.awaitBridges(ctx, eyes, w, past, seen)...)
 	if r.Seen, err = eyes.look(w); err != nil {
 		return r, err
 	}
+	k.ask(ctx, &r.Seen)
 	if len(r.Failed) == 0 && len(r.Faults) == 0 {
 		if err := os.Remove(filepath.Join(k.dir, originalsFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			r.Faults = append(r.Faults, fmt.Sprintf("forget what was found: %v: remove it by hand", err))
@@ -243,7 +255,7 @@ func (k *Keeper) run(steps []Step) (done []Step, failed []Failure) {
 func (k *Keeper) report(r Report, held bool) {
 	k.mu.Lock()
 	s := Status{
-		Time: time.Now(), Manager: manager.None{}.Name(), Held: held, Ports: r.Seen.Ports, Done: slices.Clone(k.done),
+		Time: time.Now(), Manager: r.Seen.managerNames(), Held: held, Ports: r.Seen.Ports, Done: slices.Clone(k.done),
 		Failed: r.Failed, NotApplicable: r.Faults, Notes: r.Notes,
 	}
 	k.mu.Unlock()

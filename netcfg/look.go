@@ -27,6 +27,7 @@ type Seen struct {
 	routes    []manager.Route
 	live      bool   // of the running kernel; a tree has no addresses and routes
 	boot      string // what tells this boot from others
+	managed   managed
 
 	// What only a change of bridges needs to know; see observe.
 	carries  map[string]int                  // by member: connections that go through it

@@ -44,6 +44,7 @@ func makePlan(seen Seen, w Wanted, past originals) Plan {
 	p.giveAddresses()
 	p.takeAddresses()
 	p.deleteBridges()
+	p.overrides()
 	for i := range p.plan.Steps {
 		l, _ := seen.byName(p.plan.Steps[i].Port)
 		p.plan.Steps[i].index = l.index
@@ -261,6 +262,10 @@ func (p *planner) deleteBridges() {
 				left--
 			}
 		}
+		if p.owned(bridge.name) {
+			p.stays(bridge.name)
+			continue
+		}
 		if left > 0 || !p.seen.live {
 			continue
 		}
@@ -280,6 +285,7 @@ func (p Plan) Text() string {
 	var b strings.Builder
 	for _, s := range p.Steps {
 		fmt.Fprintln(&b, s.Text)
+		b.WriteString(filesText(s))
 	}
 	if len(p.Steps) == 0 {
 		fmt.Fprintln(&b, "nothing to change")

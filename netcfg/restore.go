@@ -2,6 +2,7 @@ package netcfg
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -12,7 +13,8 @@ import (
 // restorePlan says what has to change so that everything is as it was found: bridges exist, with their addresses and
 // routes, hold their ports again, and the ports have lost what they were given. It looks at nothing but its arguments.
 func restorePlan(seen Seen, past originals) Plan {
-	p := Plan{Steps: []Step{}, Notes: []string{}, Faults: []string{}, saves: past}
+	p := Plan{Steps: []Step{}, Notes: []string{}, Faults: slices.Clone(seen.Faults), saves: past}
+	p.removeFiles(seen, past)
 	for _, b := range past.Bridges {
 		p.restoreBridge(seen, past, b)
 	}
@@ -45,6 +47,10 @@ func (p *Plan) restoreBridge(seen Seen, past originals, b originalBridge) {
 			l.what()))
 		return
 	}
+	p.sayLoop(seen, past, b)
+	if seen.makes(past, b) {
+		return
+	}
 	in := Step{Port: b.Name, group: b.Name, vital: true}
 	if !exists {
 		in.Kind, in.made = AddBridge, &madeBridge{b.MAC, b.Settings, b.VLANs}
@@ -54,14 +60,10 @@ func (p *Plan) restoreBridge(seen Seen, past originals, b originalBridge) {
 		in.Kind = SetUp
 		p.step(in, "bring it up")
 	}
-	var linked []string
 	for _, kept := range past.Ports {
 		port, ok := find(seen, kept)
 		if !ok || kept.Bridge != b.Name {
 			continue
-		}
-		if port.Link == appliance.LinkUp {
-			linked = append(linked, port.Name)
 		}
 		if port.Master != "" {
 			continue
@@ -71,10 +73,6 @@ func (p *Plan) restoreBridge(seen Seen, past originals, b originalBridge) {
 		}
 		p.step(Step{Kind: JoinBridge, Port: port.Name, bridge: b.Name, member: kept.Member, vlans: kept.VLANs,
 			group: b.Name, vital: true}, "join bridge %s again", b.Name)
-	}
-	if len(linked) > 1 {
-		p.note("%s: gets %s back, all with a link: if two of them lead to one switch this is a loop", b.Name,
-			strings.Join(linked, ", "))
 	}
 	for _, a := range b.Addresses {
 		if !slices.ContainsFunc(seen.addresses, a.Same) {
@@ -90,6 +88,61 @@ func (p *Plan) restoreBridge(seen Seen, past originals, b originalBridge) {
 	}
 }
 
+// sayLoop notes what a person must know who puts ports back.
+func (p *Plan) sayLoop(seen Seen, past originals, b originalBridge) {
+	var linked []string
+	for _, kept := range past.Ports {
+		if port, ok := find(seen, kept); ok && kept.Bridge == b.Name && port.Link == appliance.LinkUp {
+			linked = append(linked, port.Name)
+		}
+	}
+	if len(linked) > 1 {
+		p.note("%s: gets %s back, all with a link: if two of them lead to one switch this is a loop", b.Name,
+			strings.Join(linked, ", "))
+	}
+}
+
+// makes says whether a network manager makes the bridge and lets its ports join, once our files are gone.
+func (s *Seen) makes(past originals, b originalBridge) bool {
+	if _, owned := s.managed.owners[b.Name]; owned {
+		return true
+	}
+	return slices.ContainsFunc(past.Ports, func(kept originalPort) bool {
+		port, ok := find(*s, kept)
+		_, owned := s.managed.owners[port.Name]
+		return ok && kept.Bridge == b.Name && owned
+	})
+}
+
+// removeFiles takes away our files; then each manager goes by its own again.
+func (p *Plan) removeFiles(seen Seen, past originals) {
+	var changes []change
+	for name, content := range seen.managed.files {
+		changes = append(changes, change{key: filepath.Base(name), name: seen.managed.fileOf[name], gone: true, old: &content,
+			file: manager.File{Path: name, Mode: 0o644}})
+	}
+	if len(changes) == 0 {
+		return
+	}
+	slices.SortFunc(changes, func(a, b change) int { return strings.Compare(a.file.Path, b.file.Path) })
+	for i := range changes {
+		for _, l := range seen.links {
+			if seen.managed.owners[l.name].Manager == changes[i].name && concerns(seen, past, l.name) {
+				changes[i].indexes = append(changes[i].indexes, l.index)
+			}
+		}
+	}
+	p.Steps = append(p.Steps, changeSteps(changes)...)
+}
+
+// concerns says whether an interface is a port or a bridge that was kept.
+func concerns(seen Seen, past originals, name string) bool {
+	return past.bridge(name) != nil || slices.ContainsFunc(past.Ports, func(kept originalPort) bool {
+		port, ok := find(seen, kept)
+		return ok && port.Name == name
+	})
+}
+
 // standsFor finds the route that setting r would take the place of.
 func standsFor(r manager.Route, routes []manager.Route) *manager.Route {
 	i := slices.IndexFunc(routes, func(o manager.Route) bool {
@@ -103,6 +156,14 @@ func standsFor(r manager.Route, routes []manager.Route) *manager.Route {
 
 func (p *Plan) restorePort(seen Seen, port appliance.Port, kept originalPort) {
 	in := Step{Port: port.Name, group: kept.Bridge}
+	if _, owned := seen.managed.owners[port.Name]; owned {
+		// Its manager gives it back what it had, but for an MTU that none of the manager's files names.
+		if kept.MTU > 0 && kept.MTU != port.MTU {
+			in.Kind, in.mtu, in.oldMTU, in.group = SetMTU, kept.MTU, port.MTU, ""
+			p.step(in, "set the MTU back to %d (it is %d)", kept.MTU, port.MTU)
+		}
+		return
+	}
 	for _, a := range kept.Addresses {
 		if a = a.On(port.Name); !slices.ContainsFunc(seen.addresses, a.Same) {
 			in.Kind, in.address = AddAddress, a

@@ -18,7 +18,7 @@ const StatusFile = "netcfg.json"
 // Status is the content of netcfg.json: what the keeper saw, did and could not do.
 type Status struct {
 	Time          time.Time        `json:"time"`           // of the last change of anything below
-	Manager       string           `json:"manager"`        // who owns the ports: none
+	Manager       string           `json:"manager"`        // who owns the ports: "none", or their managers
 	Held          bool             `json:"held"`           // put back as found by a person: everything is left alone
 	Ports         []appliance.Port `json:"ports"`          // as seen after the last change
 	Done          []Done           `json:"done"`           // the last 50 steps, oldest first

@@ -22,6 +22,10 @@ const (
 	RemoveRoute   Kind = "remove-route"
 	AddBridge     Kind = "add-bridge"
 	DeleteBridge  Kind = "delete-bridge"
+	WriteFile     Kind = "write-file"
+	RemoveFile    Kind = "remove-file"
+	TellManager   Kind = "tell-manager"
+	Announce      Kind = "announce"
 )
 
 // Step is one change of one interface.
@@ -29,6 +33,8 @@ type Step struct {
 	Kind Kind   `json:"step"`
 	Port string `json:"port"` // the interface that is changed
 	Text string `json:"text"` // what it does, in a sentence
+
+	File *manager.File `json:"file,omitempty"` // WriteFile, RemoveFile: which, and its content
 
 	index   int                  // of the interface, when the plan was made; 0: it was not there
 	bridge  string               // LeaveBridge, JoinBridge: which
@@ -41,14 +47,27 @@ type Step struct {
 	made    *madeBridge          // AddBridge, DeleteBridge: what the bridge is like
 	member  map[string]string    // LeaveBridge, JoinBridge: what the membership is like
 	vlans   []manager.MemberVLAN //
+	manager string               // WriteFile, RemoveFile, TellManager: who reads it
+	old     *string              // WriteFile, RemoveFile: the content before; nil: it was not there
+	tell    []int                // interfaces that the manager is told of after it; nil: it is not told yet
 	group   string               // steps of one group stand or fall together; "": it stands alone
 	vital   bool                 // when it fails, its group is undone
+
+	tellUndone []int // like tell, when it is undone
 }
 
 // same says whether two steps want the same thing, whatever the way there.
 func (s Step) same(o Step) bool {
 	return s.Kind == o.Kind && s.Port == o.Port && s.bridge == o.bridge && s.mtu == o.mtu &&
-		s.address.Prefix == o.address.Prefix && s.route.Equal(o.route)
+		s.address.Prefix == o.address.Prefix && s.route.Equal(o.route) && s.path() == o.path()
+}
+
+// path of the step's file.
+func (s Step) path() string {
+	if s.File == nil {
+		return ""
+	}
+	return s.File.Path
 }
 
 // undo is the step that takes s back; false where nothing can or need be taken back.
@@ -82,6 +101,13 @@ func (s Step) undo() (Step, bool) {
 		u.Kind = DeleteBridge
 	case DeleteBridge:
 		u.Kind = AddBridge
+	case WriteFile, RemoveFile:
+		u.tell, u.tellUndone, u.old = s.tellUndone, s.tell, &s.File.Content
+		if s.old == nil {
+			u.Kind = RemoveFile
+			break
+		}
+		u.Kind, u.File = WriteFile, &manager.File{Path: s.File.Path, Content: *s.old, Mode: s.File.Mode}
 	default:
 		return Step{}, false
 	}

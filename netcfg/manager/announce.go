@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,6 +25,20 @@ func (None) Announce(name string, ip netip.Addr) error {
 		return announce4(link, ip)
 	}
 	return announce6(link, ip)
+}
+
+// Ready says whether the interface has a carrier and holds the address, so that Announce would be true.
+func (None) Ready(name string, address netip.Prefix) (bool, error) {
+	link, err := net.InterfaceByName(name)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", name, unix.ENODEV)
+	}
+	addresses, err := link.Addrs()
+	if err != nil {
+		return false, err
+	}
+	holds := slices.ContainsFunc(addresses, func(a net.Addr) bool { return a.String() == address.String() })
+	return holds && link.Flags&net.FlagRunning != 0, nil
 }
 
 func announce4(link *net.Interface, ip netip.Addr) error {
