@@ -66,8 +66,8 @@ func built() time.Time {
 	return at
 }
 
-// stamp returns the present moment.
-func (c Clock) stamp() Stamp {
+// Stamp returns the present moment, for a result without a number.
+func (c Clock) Stamp() Stamp {
 	s := Stamp{Time: c.Now().UTC().Truncate(time.Millisecond), Clock: Unsynced, BootID: c.BootID,
 		UptimeS: c.Uptime().Truncate(time.Millisecond).Seconds()}
 	if c.Synced() {
@@ -128,7 +128,7 @@ func (m moments) correct(s *Stamp) {
 
 // with adds the present moment, where the clock can be trusted.
 func (m moments) with(c Clock) moments {
-	if now := c.stamp(); now.Clock == Synced && m[now.BootID].Time.IsZero() {
+	if now := c.Stamp(); now.Clock == Synced && m[now.BootID].Time.IsZero() {
 		out := moments{}
 		for _, k := range m {
 			out.learn(k)

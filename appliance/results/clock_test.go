@@ -32,7 +32,7 @@ func TestSystemClock(t *testing.T) {
 	if len(c.BootID) != 36 || c.Uptime() < time.Second || time.Since(c.Now()) > time.Minute {
 		t.Errorf("boot %q, up %v, now %v", c.BootID, c.Uptime(), c.Now())
 	}
-	s := c.stamp()
+	s := c.Stamp()
 	if s.Clock != Synced && s.Clock != Unsynced || s.Clock == Synced != c.Synced() {
 		t.Errorf("clock %q", s.Clock)
 	}

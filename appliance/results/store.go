@@ -144,7 +144,7 @@ func (s *Store) Append(r Record) (Record, error) {
 		seq = s.reserve()
 	}
 	run := r.Run
-	r.Stamp = s.clock.stamp()
+	r.Stamp = s.clock.Stamp()
 	r.Seq, r.ID, r.Run = seq, strconv.FormatUint(seq, 10), run
 	if r.Run == "" {
 		r.Run = r.ID
@@ -185,7 +185,7 @@ func (s *Store) noteClock() bool {
 	if !s.unset || s.closed {
 		return false
 	}
-	now := s.clock.stamp()
+	now := s.clock.Stamp()
 	if now.Clock != Synced {
 		return false
 	}

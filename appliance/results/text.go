@@ -71,7 +71,7 @@ func cell(v reflect.Value) string {
 // WriteTable writes the records for a person, one line each under a line of headings.
 func WriteTable(w io.Writer, records []Record, clock Clock) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(out, "ID\tWHEN\tPEER\tDIR\tRATE\tOF LINK\tOF POSSIBLE\tRESULT\tFINDINGS")
+	fmt.Fprintln(out, "ID\tWHEN\tPEER\tDIR\tRATE\tOF LINK\tOF POSSIBLE\tFINDINGS\tRESULT")
 	for _, r := range records {
 		peer := string(r.Peer)
 		if r.Target != "" {
@@ -79,7 +79,7 @@ func WriteTable(w io.Writer, records []Record, clock Clock) error {
 		}
 		cells := []string{
 			r.ID, When(r.Stamp, clock), peer, direction(r.Direction), rate(r), percent(r.LineRatePercent),
-			percent(r.PossiblePercent), verdict(r), strings.Join(r.Findings, ", "),
+			percent(r.PossiblePercent), strings.Join(r.Findings, ", "), verdict(r),
 		}
 		for i, c := range cells {
 			if cells[i] = printable(c); cells[i] == "" {
@@ -117,6 +117,9 @@ func direction(d throughput.Direction) string {
 }
 
 func rate(r Record) string {
+	if r.Error != "" && r.Bytes == 0 {
+		return "" // nothing was measured
+	}
 	if r.Direction == throughput.Both && r.RXBPS != nil && r.TXBPS != nil {
 		return bits(*r.RXBPS) + " + " + bits(*r.TXBPS)
 	}

@@ -61,10 +61,10 @@ func TestTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `
-ID  WHEN       PEER                           DIR    RATE                      OF LINK  OF POSSIBLE  RESULT                     FINDINGS
-12  5 s ago    core                           RX     2.35 Gbit/s               94.0 %   99.8 %       PASS                       jumbo-slower, not-the-box
+ID  WHEN       PEER                           DIR    RATE                      OF LINK  OF POSSIBLE  FINDINGS                   RESULT
+12  5 s ago    core                           RX     2.35 Gbit/s               94.0 %   99.8 %       jumbo-slower, not-the-box  PASS
 11  5 min ago  2001:db8::aaaa:bbbb:cccc:dddd  RX+TX  2.30 Gbit/s + 942 Mbit/s  94.0 %   -            -                          -
-9   0 s ago    ?core                          TX     0.00 bit/s                -        99.8 %       error: peer?[2J went away  jumbo-slower, not-the-box
+9   0 s ago    ?core                          TX     0.00 bit/s                -        99.8 %       jumbo-slower, not-the-box  error: peer?[2J went away
 `
 	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), out.String()); diff != "" {
 		t.Errorf("table (-want +got):\n%s", diff)
