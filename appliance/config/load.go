@@ -39,19 +39,18 @@ type Loaded struct {
 // files at fault: enough to start with, but a box that has a good config keeps that one.
 func Load(p Paths) (Loaded, error) { return load(read(p)) }
 
-// CheckFile checks one file, laid over the defaults, without using it. Of a file named settings.toml it checks each
+// CheckFile loads one file, laid over the defaults, as if it were the only one. Of a file named settings.toml it checks each
 // setting alone, since what it is laid over is not known. An error is of type Errors.
-func CheckFile(path string) error {
+func CheckFile(path string) (Loaded, error) {
 	data, err := readFile(path, true)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = errNone
 	}
 	if err == nil && filepath.Base(path) == settingsName {
 		_, errs := parse(path, data, true)
-		return errs.orNone()
+		return Loaded{Config: Default()}, errs.orNone()
 	}
-	_, err = load([]source{{file: path, data: data, err: err}})
-	return err
+	return load([]source{{file: path, data: data, err: err}})
 }
 
 func load(sources []source) (Loaded, error) {

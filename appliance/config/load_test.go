@@ -261,15 +261,15 @@ func TestSettingsFileIsNotFollowed(t *testing.T) {
 func TestCheckFile(t *testing.T) {
 	r := newTree(t)
 	r.write(etc, "[test]\ntarget = \"x\"\n")
-	if err := CheckFile(r.path(etc)); err == nil {
+	if _, err := CheckFile(r.path(etc)); err == nil {
 		t.Error("a target that is none passes")
 	}
 	r.write(settings, "[test]\ntarget = \"x\"\n[covered]\n\"test.target\" = \"y\"\n")
-	if err := CheckFile(r.path(settings)); err != nil {
+	if _, err := CheckFile(r.path(settings)); err != nil {
 		t.Errorf("settings alone: %v", err)
 	}
 	r.write(settings, "[test]\nrate = \"1G\"\n")
-	if err := CheckFile(r.path(settings)); err == nil {
+	if _, err := CheckFile(r.path(settings)); err == nil {
 		t.Error("a key that is no setting passes")
 	}
 }

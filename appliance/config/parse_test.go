@@ -184,7 +184,7 @@ func TestOnlyBoundedRegularFiles(t *testing.T) {
 	if _, err := readFile("/proc/self/maps", true); err != nil {
 		t.Errorf("/proc/self/maps: %v", err)
 	}
-	if err := CheckFile(file("none")); errorText(err) != file("none")+": does not exist" {
+	if _, err := CheckFile(file("none")); errorText(err) != file("none")+": does not exist" {
 		t.Errorf("CheckFile of nothing: %v", err)
 	}
 }

@@ -102,7 +102,7 @@ func (c *Client) Events(ctx context.Context, each func(state []byte) bool) error
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if err := lines.Err(); err != nil {
+	if err := lines.Err(); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("events: %w", err)
 	}
 	return fmt.Errorf("events ended: %w", ErrNotRunning)
@@ -124,7 +124,7 @@ func (c *Client) open(ctx context.Context, method, path string, body []byte) (io
 		return resp.Body, nil
 	}
 	defer resp.Body.Close()
-	var p Problem
+	p := Problem{Status: resp.StatusCode}
 	data, _ := io.ReadAll(io.LimitReader(resp.Body, maxBody))
 	if json.Unmarshal(data, &p) != nil || p.Detail == "" {
 		p.Detail = strings.TrimSpace(resp.Status)
@@ -132,5 +132,5 @@ func (c *Client) open(ctx context.Context, method, path string, body []byte) (io
 	if resp.StatusCode == http.StatusForbidden {
 		return nil, fmt.Errorf("%w: %s", ErrForbidden, p.Detail)
 	}
-	return nil, errors.New(p.Detail)
+	return nil, &p
 }

@@ -339,6 +339,9 @@ type Problem struct {
 	Detail string `json:"detail"`
 }
 
+// Error returns the detail, which says what to do.
+func (p *Problem) Error() string { return p.Detail }
+
 func problem(w http.ResponseWriter, status int, detail string) {
 	data, _ := json.Marshal(Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail})
 	w.Header().Set("Content-Type", "application/problem+json")

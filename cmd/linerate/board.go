@@ -138,7 +138,7 @@ var configCommand = command{
 				fmt.Fprintln(e.err, "linerate config:", note)
 			}
 			if err != nil {
-				return usageError{err}
+				return configError{err}
 			}
 			return nil
 		}

@@ -80,7 +80,7 @@ func demo(ctx context.Context, e env, port int, size image.Point) error {
 	loaded := config.Loaded{Config: config.Default()}
 	if e.config != "" {
 		if loaded, err = config.Load(configPaths(e)); err != nil {
-			return usageError{err}
+			return configError{err}
 		}
 	}
 	loaded.Config.Server.Listen = net.JoinHostPort("", strconv.Itoa(port))

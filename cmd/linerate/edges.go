@@ -75,7 +75,11 @@ func panelSpec(e env, profile, name string) (*board.Panel, error) {
 	}
 	p, errs := board.Detect(e.root, profile, name)
 	if p.Panel == nil || !slices.Contains(p.HATs, name) {
-		return nil, fmt.Errorf("[display] panel = %q: %w", name, errors.Join(errs...))
+		why := errors.New("it brings no panel")
+		if len(errs) > 0 {
+			why = errs[len(errs)-1] // those before are of the board's files, and said elsewhere
+		}
+		return nil, fmt.Errorf("[display] panel = %q: %w", name, why)
 	}
 	return p.Panel, nil
 }

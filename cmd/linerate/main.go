@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -17,6 +18,9 @@ import (
 	"syscall"
 
 	"github.com/spf13/pflag"
+
+	"linerate/appliance/config"
+	"linerate/appliance/web"
 )
 
 // command is one word after `linerate`.
@@ -45,8 +49,11 @@ type env struct {
 
 func (e env) socket() string { return filepath.Join(e.runDir, "linerate.sock") }
 
-// usageError is a call or a config that is wrong in itself: exit status 2.
+// usageError is a call that is wrong in itself: exit status 2.
 type usageError struct{ error }
+
+// configError is a config that is wrong in itself: exit status 2 as well, but no command's help could help.
+type configError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
@@ -55,7 +62,7 @@ var errFailed = errors.New("failed")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop) // who is not patient presses Ctrl-C again
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -116,7 +123,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	fmt.Fprintf(stderr, "linerate %s: %v\n", c.name, err)
+	if isWrong(err) {
+		return 2
+	}
 	return 1
+}
+
+// isWrong says whether the config, or what the appliance was asked for, is wrong in itself.
+func isWrong(err error) bool {
+	var bad configError
+	var setting *config.SettingError
+	var problem *web.Problem
+	return errors.As(err, &bad) || errors.As(err, &setting) ||
+		errors.As(err, &problem) && problem.Status == http.StatusBadRequest
 }
 
 func help(w io.Writer) {

@@ -27,6 +27,10 @@ func TestUsage(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("[server]\nlisten = \":5201\"\nconcurency = \"queue\"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	unknown := filepath.Join(t.TempDir(), "unknown.toml")
+	if err := os.WriteFile(unknown, []byte("[board]\nprofile = \"nanopi-r55\"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		line     string
 		status   int
@@ -46,6 +50,9 @@ func TestUsage(t *testing.T) {
 		{"status", 1, "not running"},
 		{"press", 2, "name one key"},
 		{"press select", 1, "start it with"},
+		{"press enter", 2, "name one key"},
+		{"config reset ports.mtuu", 2, "nearest known one is ports.mtu"},
+		{"check-config " + unknown, 2, `"nanopi-r55" is unknown`},
 		{"screenshot", 2, "name the file"},
 		{"results -n -3", 2, "positive"},
 		{"netcfg --once --plan", 2, "exclude one another"},
@@ -107,7 +114,8 @@ func TestSummary(t *testing.T) {
 		ExpectBPS: new(2.4e9), Pass: new(false),
 		CPU: throughput.CPU{UserS: new(0.2), SystemS: new(1.8), BusiestCorePercent: new(31.0), PeerPercent: new(12.5)},
 	}}
-	want := `RX      0.00-10.00  sec   2.74 GBytes   2.35 Gbits/sec      3  0.41 ms  receiver
+	want := strings.Repeat("- ", 37) + `
+RX      0.00-10.00  sec   2.74 GBytes   2.35 Gbits/sec      3  0.41 ms  receiver
       94.1 % of the 2500 Mbit/s link of eth1, 100.0 % of what is possible with segments of 1448 bytes over IPv4
       CPU of the box: 20.0 % of one core (0.20 s user + 1.80 s system), busiest core 31 %, peer 12.5 %
       finding: eee-active (` + "`linerate doctor`" + ` says more)
@@ -115,6 +123,32 @@ FAIL: 2.35 Gbits/sec, expected 2.40 Gbits/sec
 `
 	if got := summary(r); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// What is omitted is marked and does not count, and no second at the end is lost.
+func TestLinesOfAnOmittedSecondAndARest(t *testing.T) {
+	var out bytes.Buffer
+	l := newLines(env{out: &out}, throughput.Spec{Direction: throughput.RX, OmitS: 0.5}, false)
+	for i := 1; i <= 20; i++ {
+		l.progress(throughput.Progress{ElapsedS: float64(i) / 10, RXBPS: 1e9})
+	}
+	l.end()
+	l.end()
+	want := intervalHead + `
+RX      0.00-0.50   sec   59.6 MBytes   1.00 Gbits/sec  (omitted)
+RX      0.00-1.00   sec    119 MBytes   1.00 Gbits/sec
+RX      1.00-1.50   sec   59.6 MBytes   1.00 Gbits/sec
+`
+	if got := out.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestSummaryOfATestThatMeasuredNothing(t *testing.T) {
+	r := results.Record{Result: throughput.Result{Protocol: throughput.UDP, Error: "refused", LinkMbps: new(2500), LineRatePercent: new(0.0)}}
+	if got := summary(r); got != "" {
+		t.Errorf("%q; the error alone is to be said", got)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"linerate/appliance"
+	"linerate/appliance/board"
 	"linerate/appliance/config"
 	"linerate/appliance/results"
 	"linerate/appliance/web"
@@ -218,7 +220,7 @@ var pressCommand = command{
 	flags: func(set *pflag.FlagSet) func(context.Context, env, []string) error {
 		asJSON := set.Bool("json", false, "print the page that the key led to")
 		return func(ctx context.Context, e env, args []string) error {
-			if len(args) != 1 {
+			if len(args) != 1 || !slices.Contains(appliance.Keys, appliance.Key(args[0])) {
 				return usagef("name one key: %v", appliance.Keys)
 			}
 			var answer map[string]string
@@ -260,20 +262,40 @@ var checkConfigCommand = command{
 			if len(args) > 1 {
 				return usagef("name one file, or none to check the box's own")
 			}
+			name, check := "config", func() (config.Loaded, error) { return config.Load(configPaths(e)) }
 			if len(args) == 1 {
-				if err := config.CheckFile(args[0]); err != nil {
-					return usageError{err}
+				name, check = args[0], func() (config.Loaded, error) { return config.CheckFile(args[0]) }
+			}
+			loaded, err := check()
+			wrong := []error{err}
+			if all, ok := err.(config.Errors); ok {
+				wrong = nil
+				for _, one := range all {
+					wrong = append(wrong, one)
 				}
-				fmt.Fprintln(e.out, args[0]+": good")
-				return nil
 			}
-			if _, err := config.Load(configPaths(e)); err != nil {
-				return usageError{err}
+			if err == nil {
+				wrong = unknownNames(e, loaded.Config)
 			}
-			fmt.Fprintln(e.out, "config: good")
+			for _, err := range wrong[:max(0, len(wrong)-1)] {
+				fmt.Fprintln(e.err, "linerate check-config:", err)
+			}
+			if len(wrong) > 0 {
+				return configError{wrong[len(wrong)-1]}
+			}
+			fmt.Fprintln(e.out, name+": good")
 			return nil
 		}
 	},
+}
+
+// unknownNames says what is wrong with the names of board and panel, which only the boards' files know.
+func unknownNames(e env, c config.Config) []error {
+	_, errs := board.Detect(e.root, c.Board.Profile)
+	if _, err := panelSpec(e, c.Board.Profile, c.Display.Panel); err != nil {
+		errs = append(errs, err)
+	}
+	return errs
 }
 
 // stored reads results from the appliance, or from the file when it is down.

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -62,7 +60,7 @@ func testFlags(set *pflag.FlagSet) func(context.Context, env, []string) error {
 	set.BoolVar(&asJSON, "json", false, "print the result as JSON")
 
 	return func(ctx context.Context, e env, args []string) error {
-		if len(args) != 1 {
+		if len(args) != 1 || args[0] == "" {
 			return usagef("name one HOST to test to, as in: linerate test 192.0.2.10")
 		}
 		s.Host = args[0]
@@ -150,12 +148,12 @@ func numbers(s *throughput.Spec, bytes, blocks, rate, length, window, mss, expec
 func runTest(ctx context.Context, e env, s throughput.Spec, quiet bool) (results.Record, error) {
 	client := web.NewClient(e.socket())
 	var accepted web.Accepted
-	// The command has the state's targets to resolve HOST by; the API wants them by their own key.
-	var state struct{ Targets []appliance.Target }
-	err := client.Get(ctx, "/api/v1/state", &state)
+	// HOST may be a target's name; the API wants that by its own key.
+	var targets []appliance.Target
+	err := client.Get(ctx, "/api/v1/targets", &targets)
 	if err == nil {
-		for _, t := range state.Targets {
-			if t.Name == s.Host {
+		for _, t := range targets {
+			if t.Name == s.Host && t.Source == appliance.SourceConfig {
 				s.Target, s.Host = t.Name, ""
 			}
 		}
@@ -184,31 +182,38 @@ func follow(ctx context.Context, e env, client *web.Client, id string, s through
 		_ = client.Send(watching, http.MethodDelete, "/api/v1/tests/"+id, nil, nil) // it may have ended meanwhile
 	})()
 	var record results.Record
-	found := false
+	begun, running, found := false, false, false
 	err := client.Events(watching, func(data []byte) bool {
 		var state struct {
 			Running []appliance.Test `json:"running"`
 			Results []struct {
 				ID string `json:"id"`
 			} `json:"results"`
-			Request bool `json:"busy"`
 		}
 		if json.Unmarshal(data, &state) != nil {
 			return true
 		}
+		running = false
 		for _, t := range state.Running {
 			if t.ID == id {
+				begun, running = true, true
 				live.progress(throughput.Progress{ElapsedS: t.ElapsedS, RXBPS: t.RXBPS, TXBPS: t.TXBPS, Retransmits: t.Retransmits, RTTMS: t.RTTMS})
 			}
 		}
 		for _, r := range state.Results {
 			found = found || r.ID == id
 		}
-		return !found
+		return !found && (running || !begun)
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, web.ErrNotRunning):
+		return record, fmt.Errorf("the appliance stopped during test %s: what it measured is in `linerate results`", id)
+	case err != nil:
 		return record, fmt.Errorf("test %s runs on, its result will be in `linerate results`: %w", id, err)
+	case !found:
+		return record, fmt.Errorf("the appliance gave up test %s: its log and `linerate status` say why", id)
 	}
+	live.end()
 	err = client.Get(watching, "/api/v1/results/"+id, &record)
 	return record, err
 }
@@ -218,12 +223,11 @@ func runAlone(ctx context.Context, e env, s throughput.Spec, quiet bool) (result
 	state := look(e)
 	live := newLines(e, s, quiet)
 	result, _ := runner.Execute(ctx, state, engines(), s, live.progress)
+	live.end()
 	before, _, _ := state.PortOf(string(result.Local))
 	runner.Describe(look(e), &result, before)
-	return results.Record{
-		Stamp:  results.Stamp{Time: time.Now(), Clock: results.Unsynced},
-		Result: result,
-	}, nil
+	result.SharedWith, result.PortBPS = []string{}, new(result.BPS)
+	return results.Record{Stamp: results.SystemClock(e.root).Stamp(), Result: result}, nil
 }
 
 // report prints the result and judges it.
@@ -233,7 +237,7 @@ func report(e env, r results.Record, asJSON bool) error {
 			return err
 		}
 	} else {
-		fmt.Fprint(e.out, strings.Repeat("- ", 37), "\n", summary(r))
+		fmt.Fprint(e.out, summary(r))
 	}
 	if r.Error != "" {
 		if !asJSON {
@@ -249,15 +253,16 @@ func report(e env, r results.Record, asJSON bool) error {
 
 // lines prints a line for each interval of a running test.
 type lines struct {
-	e       env
-	spec    throughput.Spec
-	quiet   bool
-	begun   bool
-	start   float64 // of the interval
-	last    float64 // when bits was last added to
-	bits    float64
-	retr    int64
-	lastRTT *float64
+	e     env
+	spec  throughput.Spec
+	quiet bool
+	begun bool
+	start float64 // of the interval
+	last  float64 // when bits was last added to
+	bits  float64
+	total *int64 // retransmits of the test
+	retr  int64  // those that have been printed
+	rtt   *float64
 }
 
 func newLines(e env, s throughput.Spec, quiet bool) *lines {
@@ -275,15 +280,35 @@ func (l *lines) progress(p throughput.Progress) {
 	l.bits += p.BPS() * (p.ElapsedS - l.last)
 	l.last = p.ElapsedS
 	if p.RTTMS != nil {
-		l.lastRTT = p.RTTMS
+		l.rtt = p.RTTMS
 	}
-	if span := l.last - l.start; span >= l.spec.IntervalS*0.98 {
-		var retransmits *int64
-		if p.Retransmits != nil {
-			retransmits = new(*p.Retransmits - l.retr)
-			l.retr = *p.Retransmits
-		}
-		fmt.Fprintln(l.e.out, intervalLine(l.spec.Direction, l.start, l.last, l.bits/span, retransmits, l.lastRTT))
-		l.start, l.bits = l.last, 0
+	if p.Retransmits != nil {
+		l.total = p.Retransmits
+	}
+	omitted := l.start < l.spec.OmitS
+	if l.last-l.start >= l.spec.IntervalS*0.98 || omitted && l.last >= l.spec.OmitS {
+		l.line()
+	}
+}
+
+// line prints what has come since the line before. Times count from the end of the omitted seconds, as iperf3's do.
+func (l *lines) line() {
+	start, end, note := l.start-l.spec.OmitS, l.last-l.spec.OmitS, ""
+	if l.start < l.spec.OmitS {
+		start, end, note = l.start, l.last, "  (omitted)"
+	}
+	var retransmits *int64
+	if l.total != nil {
+		retransmits = new(*l.total - l.retr)
+		l.retr = *l.total
+	}
+	fmt.Fprintln(l.e.out, intervalLine(l.spec.Direction, start, end, l.bits/(end-start), retransmits, l.rtt)+note)
+	l.start, l.bits = l.last, 0
+}
+
+// end prints the last line, where the test ended within one.
+func (l *lines) end() {
+	if l.last-l.start >= l.spec.IntervalS*0.1 {
+		l.line()
 	}
 }

@@ -60,9 +60,11 @@ func intervalLine(d throughput.Direction, start, end, bps float64, retransmits *
 func summary(r results.Record) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	if r.Bytes > 0 || r.Error == "" {
-		line("%s", intervalLine(r.Direction, 0, r.Seconds, r.BPS, r.Retransmits, r.RTTMS)+"  receiver")
+	if r.Bytes == 0 && r.Error != "" {
+		return "" // nothing was measured: the error says it all
 	}
+	line("%s", strings.Repeat("- ", 37))
+	line("%s", intervalLine(r.Direction, 0, r.Seconds, r.BPS, r.Retransmits, r.RTTMS)+"  receiver")
 	if r.Direction == throughput.Both && r.RXBPS != nil && r.TXBPS != nil {
 		line("      RX %s, TX %s", rateText(*r.RXBPS), rateText(*r.TXBPS))
 	}
