@@ -100,12 +100,11 @@ func writeStatus(w io.Writer, s appliance.State) {
 	for _, p := range s.Ports {
 		fmt.Fprintln(w, portLine(p))
 	}
-	for _, t := range s.Running {
-		what := rateText(t.BPS)
-		if t.Waiting {
-			what = "waits for its turn"
-		}
-		fmt.Fprintf(w, "test %s: %s %s with %s, %s, %.0f s\n", t.ID, directionText(t.Direction), t.Protocol, t.Peer, what, t.ElapsedS)
+	for _, t := range s.Active() {
+		fmt.Fprintf(w, "test %s: %s %s with %s, %s, %.0f s\n", t.ID, directionText(t.Direction), t.Protocol, t.Peer, rateText(t.BPS), t.ElapsedS)
+	}
+	for _, t := range s.Waiting() {
+		fmt.Fprintf(w, "%s waits for its turn\n", t.Peer)
 	}
 	if len(s.Results) > 0 {
 		r := s.Results[0]
