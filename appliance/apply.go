@@ -34,6 +34,9 @@ func Apply(s State, e Event) State {
 	case ConfigLoaded:
 		s.setConfig(e.Config)
 		s.Keys = e.Keys
+		if e.Board != "" {
+			s.Board = e.Board
+		}
 		s.ConfigState = ConfigState{Valid: true}
 		if s.View.Message.Title == configTitle {
 			leaveMessage(&s)

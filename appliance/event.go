@@ -57,6 +57,7 @@ type ConfigLoaded struct {
 	At     time.Time
 	Config config.Config
 	Keys   []config.Key // every key with its value, its origin and what it may be set to
+	Board  string       // name of the board's profile with this config; "": as before
 }
 
 // ConfigRejected says why a new config was not taken; the last good one stays in force.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -309,6 +310,22 @@ func TestBadConfigIsShownWhileTheBoxServes(t *testing.T) {
 }
 
 // TestPortTaken says who has the server's port, and takes it as soon as it is free.
+// A board that the config names is in force without a restart, and one that there is none of is said.
+func TestBoardIsNamedWhileTheBoxServes(t *testing.T) {
+	r := newRig(t)
+	r.write("etc/linerate.toml", "[display]\npanel = \"none\"\n")
+	r.serve()
+	r.write("etc/linerate.toml", "[board]\nprofile = \"nanopi-r5s\"\n[display]\npanel = \"none\"\n")
+	r.until("the board is the one named", func() bool { return r.state().Board == "nanopi-r5s" })
+	r.write("etc/linerate.toml", "[board]\nprofile = \"nanopi-r55\"\n[display]\npanel = \"none\"\n")
+	r.until("the wrong name is a fault", func() bool {
+		s := r.state()
+		return s.Board == "generic" && slices.ContainsFunc(s.Faults, func(f appliance.Fault) bool {
+			return f.Task == "board" && strings.Contains(f.Title, "nanopi-r55")
+		})
+	})
+}
+
 func TestPortTaken(t *testing.T) {
 	r := newRig(t)
 	r.write("etc/linerate.toml", boxConfig)

@@ -30,25 +30,47 @@ func (b *box) edges() []appliance.Task {
 		cpu.Watch(b.env.root),
 		netcfg.Watch(b.wantedPorts, b.log),
 		netcfg.Follow(b.env.runDir, b.log),
-		buttons.Task(buttons.Options{Root: b.env.root, Profile: b.profile, Log: b.log}),
+		appliance.Follow("buttons", boardName, func(name string) func(context.Context, *appliance.Hub) error {
+			return buttons.Task(buttons.Options{Root: b.env.root, Profile: b.boardOf(name).profile, Log: b.log}).Run
+		}),
 		b.drive(),
 	}
 }
 
+// boardName is what the config calls the board.
+func boardName(s appliance.State) string { return s.Config.Board.Profile }
+
+// detected is a board, and what is wrong with its files.
+type detected struct {
+	profile board.Profile
+	errs    []error
+}
+
+// boardOf is the board by the name that the config gives it. It is looked at once: boards do not change while they run.
+func (b *box) boardOf(name string) detected {
+	if d, ok := b.boards.Load(name); ok {
+		return d.(detected)
+	}
+	profile, errs := board.Detect(b.env.root, name)
+	b.boards.Store(name, detected{profile, errs})
+	return detected{profile, errs}
+}
+
 // drive is the display's Task: the panel that the config or the board's profile names.
 func (b *box) drive() appliance.Task {
-	chosen := func(s appliance.State) string { return s.Config.Display.Panel }
-	return appliance.Follow("display", chosen, func(name string) func(context.Context, *appliance.Hub) error {
+	type choice struct{ board, panel string }
+	chosen := func(s appliance.State) choice { return choice{boardName(s), s.Config.Display.Panel} }
+	return appliance.Follow("display", chosen, func(c choice) func(context.Context, *appliance.Hub) error {
 		size, opts := smallPanel, display.Options{Log: b.log}
 		open := func() (display.Panel, error) { return display.OpenTerminal(os.Stdout, "") }
-		if name != config.PanelTerminal {
-			spec, err := panelSpec(b.env, b.hub.State().Config.Board.Profile, name)
+		if c.panel != config.PanelTerminal {
+			spec, err := panelSpec(b.env, c.board, c.panel)
 			if spec == nil || err != nil {
 				return func(ctx context.Context, hub *appliance.Hub) error {
 					if err != nil {
 						return err
 					}
-					b.log.Info("no panel: pages, keys and screen.png work all the same", "panel", name)
+					b.log.Info("no panel: pages, keys and screen.png work all the same", "panel", c.panel)
 					<-ctx.Done()
 					return nil
 				}
@@ -84,7 +106,9 @@ func panelSpec(e env, profile, name string) (*board.Panel, error) {
 	return p.Panel, nil
 }
 
-func (b *box) wantedPorts(s appliance.State) netcfg.Wanted { return wanted(b.profile, s.Config) }
+func (b *box) wantedPorts(s appliance.State) netcfg.Wanted {
+	return wanted(b.boardOf(boardName(s)).profile, s.Config)
+}
 
 // followConfig publishes each change of the config's files. A bad one leaves the last good one in force.
 func (b *box) followConfig(ctx context.Context, hub *appliance.Hub) error {
@@ -97,7 +121,13 @@ func (b *box) followConfig(ctx context.Context, hub *appliance.Hub) error {
 			hub.Publish(appliance.ConfigRejected{At: time.Now(), Err: err.Error()})
 			return
 		}
-		hub.Publish(appliance.ConfigLoaded{At: time.Now(), Config: loaded.Config, Keys: loaded.Keys})
+		before, found := boardName(hub.State()), b.boardOf(loaded.Config.Board.Profile)
+		state := hub.Publish(appliance.ConfigLoaded{
+			At: time.Now(), Config: loaded.Config, Keys: loaded.Keys, Board: found.profile.Name,
+		})
+		if boardName(state) != before {
+			hub.Publish(appliance.FaultsSeen{At: time.Now(), Task: "board", Titles: titles(found.errs, b.log)})
+		}
 		if len(loaded.Stale) > 0 {
 			if err := b.settings.DropStale(); err != nil {
 				b.log.Warn("dropped settings stay in the file", "error", err)

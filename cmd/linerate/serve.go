@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -54,7 +55,8 @@ func withoutTime(groups []string, a slog.Attr) slog.Attr {
 type box struct {
 	env      env
 	log      *slog.Logger
-	profile  board.Profile
+	profile  board.Profile // as the box started with it
+	boards   sync.Map      // detected, by [board] profile
 	hub      *appliance.Hub
 	store    *results.Store
 	reporter *runner.Reporter
@@ -71,17 +73,18 @@ func assemble(e env, log *slog.Logger, loaded config.Loaded, configErr error) *b
 	for _, note := range loaded.Notes {
 		log.Info(note)
 	}
-	profile, boardErrs := board.Detect(e.root, loaded.Config.Board.Profile)
 	store, storeErrs := openStore(e, log)
 	host, _ := os.Hostname() // an unnamed box is no matter
 
-	b := &box{env: e, log: log, profile: profile, store: store, manager: systemd.Open(log)}
+	b := &box{env: e, log: log, store: store, manager: systemd.Open(log)}
+	found := b.boardOf(loaded.Config.Board.Profile)
+	b.profile = found.profile
 	b.settings = config.NewSettings(configPaths(e), log)
 	b.size.Store(&smallPanel)
 	if spec, _ := panelSpec(e, loaded.Config.Board.Profile, loaded.Config.Display.Panel); spec != nil {
 		b.size.Store(&image.Point{X: spec.Width, Y: spec.Height})
 	}
-	b.hub = appliance.NewHub(appliance.New(version(), profile.Name, host, loaded.Config))
+	b.hub = appliance.NewHub(appliance.New(version(), b.profile.Name, host, loaded.Config))
 	b.reporter = &runner.Reporter{Hub: b.hub, Store: store, Log: log}
 	b.server = iperf3.NewServer(serverOptions(loaded.Config.Server, b.reporter, log))
 
@@ -92,7 +95,7 @@ func assemble(e env, log *slog.Logger, loaded config.Loaded, configErr error) *b
 		log.Error("config not used", "error", configErr)
 		b.hub.Publish(appliance.ConfigRejected{At: now, Err: configErr.Error()})
 	}
-	b.hub.Publish(appliance.FaultsSeen{At: now, Task: "board", Titles: titles(boardErrs, log)})
+	b.hub.Publish(appliance.FaultsSeen{At: now, Task: "board", Titles: titles(found.errs, log)})
 	b.hub.Publish(appliance.FaultsSeen{At: now, Task: "results", Titles: titles(storeErrs, log)})
 	return b
 }
