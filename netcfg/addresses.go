@@ -34,6 +34,7 @@ func (p *planner) moveAddresses() []Step {
 		}
 		p.moveFrom(bridge)
 	}
+	p.moveConfigured()
 	moves := p.plan.Steps
 	p.plan.Steps = rest
 	return moves

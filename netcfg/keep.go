@@ -53,6 +53,9 @@ func (k *Keeper) Keep(wanted func(appliance.State) Wanted) appliance.Task {
 	}}
 }
 
+const heldNote = "put back as found by a person: nothing is changed until the config differs or " +
+	"`linerate netcfg --once` runs"
+
 // converge does what is to be done and left to be done.
 func (k *Keeper) converge(ctx context.Context, eyes *looker, w Wanted, truce *truce) (r Report, held bool, err error) {
 	unlock, err := k.lock(ctx)
@@ -63,9 +66,7 @@ func (k *Keeper) converge(ctx context.Context, eyes *looker, w Wanted, truce *tr
 	if k.held(w) {
 		seen, err := eyes.look(w)
 		k.ask(ctx, &seen)
-		note := "put back as found by a person: nothing is changed until the config differs or " +
-			"`linerate netcfg --once` runs"
-		return Report{Seen: seen, Notes: []string{note}, Faults: seen.Faults}, true, err
+		return Report{Seen: seen, Notes: []string{heldNote}, Faults: seen.Faults}, true, err
 	}
 	var stopped []Failure
 	r, err = k.apply(ctx, eyes, w, func(steps []Step) (pass []Step) {

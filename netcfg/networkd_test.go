@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"linerate/appliance"
+	"linerate/appliance/board"
 	"linerate/appliance/config"
 	"linerate/netcfg/netnstest"
 )
@@ -94,7 +95,7 @@ func daemon(t *testing.T, cmd *exec.Cmd, out *bytes.Buffer) (stop func()) {
 
 // startNetworkd runs networkd with these files in /etc/systemd/network. It takes /sys for that of a container, where
 // nobody waits for udev, if it cannot be written.
-func startNetworkd(t *testing.T, files map[string]string) *networkd {
+func startNetworkd(t *testing.T, files map[string]string, before ...func()) *networkd {
 	t.Helper()
 	startBus(t)
 	user, err := exec.Command("id", "-u", "systemd-network").Output()
@@ -108,8 +109,16 @@ func startNetworkd(t *testing.T, files map[string]string) *networkd {
 		must(t, os.MkdirAll(dir, 0o755))
 	}
 	must(t, exec.Command("chown", "-R", strings.TrimSpace(string(user))+":"+strings.TrimSpace(string(user)), "/run/systemd/netif").Run())
+	for _, f := range before {
+		f()
+	}
 	n := &networkd{t: t}
 	n.start()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("networkd:\n%s", tail(n.log.String(), 60))
+		}
+	})
 	return n
 }
 
@@ -142,11 +151,6 @@ func networkdLAN(t *testing.T) *networkd {
 	addVeth(t, "eth2", "far2")
 	t.Cleanup(func() { remove("br0") })
 	n := startNetworkd(t, lan)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("networkd:\n%s", tail(n.log.String(), 60))
-		}
-	})
 	until(t, "networkd has made its bridge", inBridge(t, "eth1", "eth2"))
 	until(t, "networkd has given it its address", func() bool { return holds(t, "br0", "192.168.2.1/24") })
 	return n
@@ -327,4 +331,130 @@ func TestKeeperUnderNetworkd(t *testing.T) {
 		s, err := ReadStatus(k.runDir)
 		return err == nil && s.Manager == "systemd-networkd" && len(s.Failed) == 0
 	})
+}
+
+// The early pass, before networkd starts for the first time: the ports never join the bridge, one has its address all the
+// same, and the keeper that comes later changes nothing.
+func TestEarlyPassBeforeNetworkd(t *testing.T) {
+	netnstest.Need(t)
+	addVeth(t, "eth1", "far1")
+	addVeth(t, "eth2", "far2")
+	t.Cleanup(func() { remove("br0") })
+	enableNetworkd(t)
+	dir := t.TempDir()
+	keeperHere := func() *Keeper { return NewKeeper(dir+"/state", dir, nil) } // another process at each call
+	n := startNetworkd(t, lan, func() {
+		k, w := keeperHere(), wants(generic, "eth1", "eth2")
+		r, err := k.Early(t.Context(), w)
+		if err != nil || !r.Good() || len(r.Done) != 3 {
+			t.Fatalf("early: %s%v, %v", r.Text(), r.Errors(), err)
+		}
+		if again, err := k.Early(t.Context(), w); err != nil || len(again.Done) > 0 {
+			t.Errorf("early again: %s, %v", again.Text(), err)
+		}
+	})
+	until(t, "eth1 has the bridge's address", func() bool { return holds(t, "eth1", "192.168.2.1/24") })
+	staysAlone(t, "from the start", 2*time.Second, "eth1", "eth2")
+	if log := n.log.String(); strings.Contains(log, "20-lan.network") {
+		t.Errorf("networkd went by the distribution's file:\n%s", log)
+	}
+	k, w := keeperHere(), wants(generic, "eth1", "eth2")
+	files := filesIn(t, theirs)
+	if r := apply(t, k, w); len(r.Done) > 0 || !r.Good() {
+		t.Errorf("the keeper after it: %s%v", r.Text(), r.Errors())
+	}
+	if !maps.Equal(files, filesIn(t, theirs)) {
+		t.Error("the keeper has other files")
+	}
+	r, err := k.Restore(t.Context(), w)
+	if err != nil || !r.Good() {
+		t.Fatalf("restore: %s%v, %v", r.Text(), r.Errors(), err)
+	}
+	until(t, "the bridge is as the files say", func() bool {
+		return inBridge(t, "eth1", "eth2")() && holds(t, "br0", "192.168.2.1/24")
+	})
+	if got := filesIn(t, theirs); !maps.Equal(got, lan) {
+		t.Errorf("files that stay: %v", slices.Sorted(maps.Keys(got)))
+	}
+}
+
+// What the early pass must leave alone: a config that keeps the bridge, a board that nobody knows, a networkd that does
+// not start, and ports that stand alone in the user's own files.
+func TestEarlyPassLeavesAlone(t *testing.T) {
+	netnstest.Need(t)
+	addVeth(t, "eth1", "far1")
+	for name, test := range map[string]struct {
+		files  map[string]string
+		starts bool
+		bridge config.Bridge
+	}{
+		"keep":     {lan, true, config.BridgeKeep},
+		"no start": {lan, false, config.BridgeFree},
+		"stands alone": {map[string]string{"05-eth1.network": "[Match]\nName=eth1\n[Network]\nDHCP=yes\n",
+			"10-br0.netdev": lan["10-br0.netdev"], "20-lan.network": lan["20-lan.network"]}, true, config.BridgeFree},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if test.starts {
+				enableNetworkd(t)
+			} else {
+				own(t, "/etc/systemd")
+			}
+			must(t, os.MkdirAll(theirs, 0o755))
+			own(t, theirs)
+			for file, content := range test.files {
+				must(t, os.WriteFile(filepath.Join(theirs, file), []byte(content), 0o644))
+			}
+			w := wants(generic, "eth1")
+			w.Ports.Bridge = test.bridge
+			r, err := keeper(t).Early(t.Context(), w)
+			if err != nil || len(r.Done) > 0 || !maps.Equal(filesIn(t, theirs), test.files) {
+				t.Errorf("did %s%v, %v", r.Text(), r.Errors(), err)
+			}
+		})
+	}
+}
+
+// Ports of a known board that have not appeared get their files by their place.
+func TestEarlyPassForAbsentPorts(t *testing.T) {
+	netnstest.Need(t)
+	enableNetworkd(t)
+	own(t, theirs)
+	for file, content := range lan {
+		must(t, os.WriteFile(filepath.Join(theirs, file), []byte(content), 0o644))
+	}
+	r5s, errs := board.Detect("/", "nanopi-r5s")
+	if r5s.Name != "nanopi-r5s" {
+		t.Fatal(errs)
+	}
+	k := keeper(t)
+	r, err := k.Early(t.Context(), wants(r5s, config.Auto))
+	if err != nil || !r.Good() {
+		t.Fatalf("%s%v, %v", r.Text(), r.Errors(), err)
+	}
+	got := filesIn(t, theirs)
+	for name, match := range map[string]string{
+		"01-linerate-lan1.network": "\nPath=*pci-0000:* platform-3c0000000.pcie",
+		"01-linerate-lan2.network": "\nPath=*pci-0001:* platform-3c0400000.pcie",
+		"01-linerate-br0.network":  "\nName=br0\n",
+	} {
+		if !strings.Contains(got[name], match) {
+			t.Errorf("%s is:\n%s", name, got[name])
+		}
+	}
+	if len(got) != len(lan)+3 {
+		t.Errorf("files: %v", slices.Sorted(maps.Keys(got)))
+	}
+	if again, err := k.Early(t.Context(), wants(r5s, config.Auto)); err != nil || len(again.Done) > 0 {
+		t.Errorf("again: %s, %v", again.Text(), err)
+	}
+}
+
+// enableNetworkd makes systemd start networkd at boot, as far as can be read.
+func enableNetworkd(t *testing.T) {
+	t.Helper()
+	own(t, "/etc/systemd")
+	must(t, os.MkdirAll("/etc/systemd/system/multi-user.target.wants", 0o755))
+	must(t, os.MkdirAll(theirs, 0o755))
+	must(t, os.Symlink("/lib/systemd/system/systemd-networkd.service",
+		"/etc/systemd/system/multi-user.target.wants/systemd-networkd.service"))
 }

@@ -48,14 +48,16 @@ func (p *planner) overrides() {
 			reload = append(reload, p.notLoaded(port, o)...)
 		}
 	}
+	changes = append(changes, p.absentChanges()...)
 	for _, kept := range p.past.Bridges {
 		l, ok := p.seen.byName(kept.Name)
-		if !ok || l.kind != "bridge" || !p.owned(l.name) {
+		if ok && l.kind != "bridge" || !p.owned(kept.Name) {
 			continue
 		}
-		wanted := p.want.Ports.Bridge != config.BridgeKeep && (p.isEmpty(l) || p.hasFile(l.name))
-		changes = append(changes, p.fileChanges(manager.Override{Key: l.name, Name: l.name, Empty: true}, wanted, l.name,
-			l.name)...)
+		wanted := p.want.Ports.Bridge != config.BridgeKeep &&
+			(p.isEmpty(l) || p.hasFile(kept.Name) || p.unjoined[kept.Name])
+		changes = append(changes, p.fileChanges(manager.Override{Key: kept.Name, Name: kept.Name, Empty: true}, wanted,
+			kept.Name, kept.Name)...)
 	}
 	p.plan.Steps = slices.Concat(changeSteps(changes), reload, p.plan.Steps)
 	for name, why := range p.seen.managed.tentative {
@@ -118,19 +120,22 @@ func (p *planner) override(port appliance.Port) (manager.Override, bool) {
 	role := p.role(port)
 	o := manager.Override{Key: keyOf(port), Name: port.Name, Paths: pathsOf(p.seen.managed.idPaths[port.Name], role),
 		Addresses: slices.Clone(statics(want)), MAC: p.seen.managed.ownMAC(port)}
+	if p.seen.managed.early && len(o.Paths) == 0 {
+		o.Paths = placesOf(role)
+	}
 	if !p.owned(port.Name) || !slices.ContainsFunc(p.alone, func(q appliance.Port) bool { return q.Name == port.Name }) {
 		return o, false
 	}
 	freed := kept != nil && kept.Bridge != ""
 	switch {
-	case freed && p.want.Ports.Bridge == config.BridgeKeep:
+	case freed && p.want.Ports.Bridge == config.BridgeKeep, p.seen.managed.bridged[port.Name] != "" && !p.frees(port):
 		return o, false
 	case freed, len(o.Addresses) > 0, asks(want, config.AddressDHCP):
 	case asks(want, config.AddressAuto) && o.MAC != nil && !p.hasStatic(port):
 	default:
 		return o, false
 	}
-	o.DHCP = len(o.Addresses) == 0 || len(o.Addresses) < len(want.Address)
+	o.DHCP = leases(want)
 	if kept == nil {
 		return o, true
 	}
@@ -151,6 +156,9 @@ func (p *planner) override(port appliance.Port) (manager.Override, bool) {
 	}
 	return o, true
 }
+
+// leases says whether a port shall ask a server: by any word of the config but a list of addresses.
+func leases(want config.Port) bool { return len(statics(want)) < max(len(want.Address), 1) }
 
 // through says whether a route of a bridge goes on by a port that took over these of its addresses: the gateway is in
 // one of their networks, or in none of the bridge's.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path"
 	"slices"
 	"strings"
@@ -26,14 +27,29 @@ type managed struct {
 	random    map[string]bool          // ports whose MAC is another at each boot (addr_assign_type 1)
 	macs      map[string]string        // of ports
 	seed      string                   // what tells this box from others
+
+	bridged map[string]string // by port: the bridge that its manager's own files put it into
+	static  map[string]static // by such a bridge: what they give it
+	absent  []absent          // ports of the board that are not there yet, before the managers start
+	early   bool              // before the managers start: udev may not have named places yet
+}
+
+// static is what files give an interface that is always there.
+type static struct {
+	addresses []netip.Prefix
+	routes    []manager.Route
+}
+
+// absent is a port of the board that has not appeared.
+type absent struct {
+	role            board.Port
+	manager, bridge string
 }
 
 // ask adds what the managers say. One that does not answer owns what it owned when it last did: a port that is taken for
 // nobody's would be fought over. That is said as a fault.
 func (k *Keeper) ask(ctx context.Context, s *Seen) {
-	m := managed{known: k.managers, owners: map[string]manager.Owner{}, files: map[string]string{},
-		fileOf: map[string]string{}, tentative: map[string]string{}, idPaths: map[string]string{}, random: map[string]bool{},
-		macs: map[string]string{}}
+	m := k.files(s)
 	names := map[int]string{}
 	for _, l := range s.links {
 		names[l.index] = l.name
@@ -49,6 +65,28 @@ func (k *Keeper) ask(ctx context.Context, s *Seen) {
 				m.owners[names[index]] = owner
 			}
 		}
+	}
+	for _, one := range k.managers {
+		var own manager.Own
+		for _, p := range s.Ports {
+			if m.owners[p.Name].Manager != one.Name() {
+				continue
+			}
+			if own == nil {
+				own = one.Read()
+			}
+			m.claim(own, m.candidate(p))
+		}
+	}
+	s.managed = m
+}
+
+// files reads what does not need an answer of the managers.
+func (k *Keeper) files(s *Seen) managed {
+	m := managed{known: k.managers, owners: map[string]manager.Owner{}, files: map[string]string{},
+		fileOf: map[string]string{}, tentative: map[string]string{}, idPaths: map[string]string{}, random: map[string]bool{},
+		macs: map[string]string{}, bridged: map[string]string{}, static: map[string]static{}}
+	for _, one := range k.managers {
 		files, err := one.Ours()
 		if err != nil {
 			s.Faults = append(s.Faults, err.Error())
@@ -80,7 +118,24 @@ func (k *Keeper) ask(ctx context.Context, s *Seen) {
 			m.idPaths[p.Name] = id
 		}
 	}
-	s.managed = m
+	return m
+}
+
+func (m managed) candidate(p appliance.Port) manager.Candidate {
+	return manager.Candidate{Name: p.Name, IDPath: m.idPaths[p.Name], Driver: p.Driver, MAC: m.macs[p.Name]}
+}
+
+// claim notes which bridge the manager's own files put a port into.
+func (m managed) claim(own manager.Own, c manager.Candidate) (bridge string) {
+	if bridge = own.BridgeOf(c); bridge == "" {
+		return ""
+	}
+	m.bridged[c.Name] = bridge
+	if _, known := m.static[bridge]; !known {
+		addresses, routes := own.Static(bridge)
+		m.static[bridge] = static{addresses, routes}
+	}
+	return bridge
 }
 
 func (k *Keeper) owners(ctx context.Context, m manager.Manager, names map[int]string) (map[int]manager.Owner, error) {

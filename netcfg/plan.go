@@ -24,6 +24,8 @@ type planner struct {
 	gets  map[string]bool           // ports that take over addresses of a bridge
 	group map[string]string         // by port: the bridge whose steps its own belong to
 	adds  map[string][]netip.Prefix // by port: addresses that a step adds
+
+	unjoined map[string]bool // bridges that files name, and no port is in
 }
 
 // makePlan says what has to change so that what was seen becomes what is wanted.
@@ -31,6 +33,7 @@ func makePlan(seen Seen, w Wanted, past originals) Plan {
 	p := planner{
 		seen: seen, want: w, past: past.clone(), freed: map[string][]string{}, said: map[string]bool{},
 		gets: map[string]bool{}, group: map[string]string{}, adds: map[string][]netip.Prefix{},
+		unjoined: map[string]bool{},
 	}
 	p.plan = Plan{Steps: []Step{}, Notes: []string{}, Faults: slices.Clone(seen.Faults)}
 	if p.plan.Faults == nil {
@@ -63,6 +66,7 @@ func (p *planner) leaveBridges() {
 		master, member := p.seen.byName(port.Master)
 		switch {
 		case !member:
+			p.keepOut(port)
 			p.alone = append(p.alone, port)
 		case !port.Bridge:
 			p.plan.note("%s: is a member of %s (%s): left alone", port.Name, port.Master, master.what())
@@ -86,7 +90,7 @@ func (p *planner) leaveBridge(port appliance.Port, bridge link) {
 		p.noteOnce(bridge.name, "%s: keeps its ports, as bridge = \"keep\" says", bridge.name)
 		p.inBridge(port, bridge)
 		return
-	case mode == config.BridgeAuto && !p.want.Board.Known() && !p.want.named(port):
+	case !p.frees(port):
 		p.plan.note("%s: stays in %s: this board is not known; name the port in [ports] select or set bridge = \"free\"",
 			port.Name, bridge.name)
 		p.inBridge(port, bridge)
@@ -99,6 +103,17 @@ func (p *planner) leaveBridge(port appliance.Port, bridge link) {
 	p.past.keepBridge(bridge.name, p.seen)
 	p.plan.step(Step{Kind: LeaveBridge, Port: port.Name, bridge: bridge.name, group: bridge.name, vital: true,
 		member: p.seen.settings[port.Name], vlans: p.seen.vlans[port.Name]}, "leave bridge %s", bridge.name)
+}
+
+// frees says whether the config takes a port out of bridges that hold nothing foreign.
+func (p *planner) frees(port appliance.Port) bool {
+	switch p.want.Ports.Bridge {
+	case config.BridgeKeep:
+		return false
+	case config.BridgeAuto:
+		return p.want.Board.Known() || p.want.named(port)
+	}
+	return true
 }
 
 // inBridge plans for a port that stays in its bridge by wish: only its MTU and that it is up.

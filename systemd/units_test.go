@@ -35,7 +35,9 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	var want []Link
-	for _, unit := range []string{"linerate-netcfg.service", "linerate-users.service", "linerate.service"} {
+	for _, unit := range []string{
+		"linerate-netcfg-early.service", "linerate-netcfg.service", "linerate-users.service", "linerate.service",
+	} {
 		want = append(want, Link{"etc/systemd/system/multi-user.target.wants/" + unit, "/usr/lib/systemd/system/" + unit})
 	}
 	if got := Links(); !slices.Equal(got, want) {

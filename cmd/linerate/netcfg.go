@@ -24,19 +24,20 @@ var netcfgCommand = command{
 		once := set.Bool("once", false, "apply, and exit: 0 when all holds that can")
 		plan := set.Bool("plan", false, "print what would be done, and change nothing")
 		restore := set.Bool("restore", false, "put everything back as found")
+		early := set.Bool("early", false, "before the network managers start: write what they shall know, touch no port")
 		asJSON := set.Bool("json", false, "print as JSON")
 		return func(ctx context.Context, e env, args []string) error {
 			if err := noArgs(args); err != nil {
 				return err
 			}
 			chosen := 0
-			for _, b := range []bool{*once, *plan, *restore} {
+			for _, b := range []bool{*once, *plan, *restore, *early} {
 				if b {
 					chosen++
 				}
 			}
 			if chosen > 1 {
-				return usagef("--once, --plan and --restore exclude one another")
+				return usagef("--once, --plan, --restore and --early exclude one another")
 			}
 			if filepath.Clean(e.root) != "/" && !*plan {
 				return usagef("--root %s: of another system's tree only --plan can be told", e.root)
@@ -49,6 +50,8 @@ var netcfgCommand = command{
 				return k.once(ctx, *asJSON)
 			case *restore:
 				return k.restore(ctx, *asJSON)
+			case *early:
+				return k.early(ctx)
 			}
 			return k.keep(ctx)
 		}
@@ -122,6 +125,25 @@ func (k *keeper) restore(ctx context.Context, asJSON bool) error {
 	processor, cpuErr := k.cpu.Restore()
 	report, err := k.ports.Restore(ctx, k.wanted)
 	return k.said(report, err, processor, cpuErr, asJSON)
+}
+
+// early tells the managers before they start. A config that cannot be used changes nothing: what was told at an earlier
+// boot stays.
+func (k *keeper) early(ctx context.Context) error {
+	if k.err != nil {
+		return usageError{k.err}
+	}
+	report, err := k.ports.Early(ctx, k.wanted)
+	if err != nil {
+		return err
+	}
+	for _, line := range report.Errors() {
+		fmt.Fprintln(k.env.err, "linerate netcfg:", line)
+	}
+	if !report.Good() {
+		return errFailed
+	}
+	return nil
 }
 
 // said tells what became of ports and processor; what of either failed makes the status 1.

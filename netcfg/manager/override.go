@@ -49,7 +49,22 @@ type Manager interface {
 	// Load makes the manager read its files and apply them to the interfaces with these indexes; those that are gone
 	// are left out. It returns when the manager has taken the order, not when the order is carried out.
 	Load(ctx context.Context, indexes []int) error
+	// Starts says whether the manager is started at boot, for who runs before it.
+	Starts() bool
+	// Read reads what the manager's files say without ours.
+	Read() Own
 }
+
+// Own is what a manager's own files say. It does no more than what was read.
+type Own interface {
+	// BridgeOf names the bridge that the port would be put into; "" for none.
+	BridgeOf(c Candidate) string
+	// Static lists what the files give an interface that is always there.
+	Static(name string) (addresses []netip.Prefix, routes []Route)
+}
+
+// Candidate is a port as far as it is known; without a name it is not there yet.
+type Candidate struct{ Name, IDPath, Driver, MAC string }
 
 // Managers lists all that are known here.
 func Managers() []Manager { return []Manager{&Networkd{}} }
