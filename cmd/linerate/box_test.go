@@ -324,6 +324,17 @@ func TestBoardIsNamedWhileTheBoxServes(t *testing.T) {
 			return f.Task == "board" && strings.Contains(f.Title, "nanopi-r55")
 		})
 	})
+	display := func() bool {
+		return slices.ContainsFunc(r.state().Faults, func(f appliance.Fault) bool { return f.Task == "display" })
+	}
+	r.write("etc/linerate.toml", "[display]\npanel = \"nosuch\"\n")
+	r.until("the panel that there is none of is a fault", display)
+	r.write("etc/linerate.toml", "[display]\npanel = \"none\"\n")
+	mended := time.Now()
+	r.until("the mended name is no fault", func() bool { return !display() })
+	if took := time.Since(mended); took > 8*time.Second {
+		t.Errorf("the fault stayed for %s: a config is in force at once", took)
+	}
 }
 
 func TestPortTaken(t *testing.T) {

@@ -67,11 +67,16 @@ func (b *box) drive() appliance.Task {
 			spec, err := panelSpec(b.env, c.board, c.panel)
 			if spec == nil || err != nil {
 				return func(ctx context.Context, hub *appliance.Hub) error {
-					if err != nil {
-						return err
+					titles := []string{}
+					if err != nil { // another config mends it, not another try
+						titles = append(titles, err.Error())
+						b.log.Error("no panel", "error", err)
+					} else {
+						b.log.Info("no panel: pages, keys and screen.png work all the same", "panel", c.panel)
 					}
-					b.log.Info("no panel: pages, keys and screen.png work all the same", "panel", c.panel)
+					hub.Publish(appliance.FaultsSeen{At: time.Now(), Task: "display", Titles: titles})
 					<-ctx.Done()
+					hub.Publish(appliance.FaultsSeen{At: time.Now(), Task: "display"})
 					return nil
 				}
 			}
