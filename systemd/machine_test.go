@@ -56,10 +56,14 @@ func needMachine(t *testing.T) {
 	}
 }
 
-// boot starts a machine with the files of a folder on top. The folder is the caller's and is copied.
-func boot(t *testing.T, top string) *machine {
+// boot starts a machine with the files of a folder on top, without the masked units but those that are wanted. The folder
+// is the caller's and is copied.
+func boot(t *testing.T, top string, wanted ...string) *machine {
 	t.Helper()
 	for _, unit := range masked {
+		if slices.Contains(wanted, unit) {
+			continue
+		}
 		put(t, top, "etc/systemd/system/"+unit, "")
 		path := filepath.Join(top, "etc/systemd/system", unit)
 		if err := errors.Join(os.Remove(path), os.Symlink("/dev/null", path)); err != nil {
@@ -123,6 +127,23 @@ func boot(t *testing.T, top string) *machine {
 		}
 	}
 	return m
+}
+
+// reboot turns the machine off and starts another whose disk holds what these folders and files of it held.
+func (m *machine) reboot(top string, kept []string, wanted ...string) *machine {
+	m.t.Helper()
+	for _, name := range kept {
+		to := filepath.Join(top, name)
+		out, err := exec.Command("sh", "-c", `rm -rf "$2" && mkdir -p "$(dirname "$2")" && cp -a "$1" "$2"`, "sh",
+			m.path(name), to).CombinedOutput()
+		if err != nil {
+			m.t.Fatalf("keep %s: %v\n%s", name, err, out)
+		}
+	}
+	m.run("systemctl", "--no-block", "poweroff")
+	m.end()
+	m.leader = 0
+	return boot(m.t, top, wanted...)
 }
 
 // up waits until systemd has started all it starts at boot.
