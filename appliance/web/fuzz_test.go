@@ -2,7 +2,6 @@ package web
 
 import (
 	"context"
-	"image"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -25,7 +24,7 @@ func FuzzBody(f *testing.F) {
 	f.Fuzz(func(t *testing.T, method, path, body string) {
 		hub := appliance.NewHub(appliance.New("t", "generic", "box", config.Default()))
 		api := &API{Hub: hub, Store: &memory{}, Log: slog.New(slog.DiscardHandler),
-			Screen: func(appliance.State) image.Image { return image.NewGray(image.Rect(0, 0, 8, 8)) },
+			Screen: func(appliance.State) ([]byte, error) { return []byte("picture"), nil },
 			Patch:  func(map[string]any) ([]config.Key, error) { return nil, nil },
 		}
 		if !strings.HasPrefix(path, "/") || strings.Contains(path, "events") {

@@ -10,8 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"image"
-	"image/png"
 	"io"
 	"log/slog"
 	"net"
@@ -20,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"linerate/appliance"
@@ -34,6 +33,7 @@ const (
 	readTimeout  = 10 * time.Second
 	writeTimeout = 30 * time.Second
 	eventGap     = 100 * time.Millisecond // between two States of the event stream
+	maxStreams   = 32                     // of events at once: each writes the whole State at every change
 )
 
 // Store is where results are read and ids come from.
@@ -47,11 +47,13 @@ type Store interface {
 type API struct {
 	Hub    *appliance.Hub
 	Store  Store
-	Screen func(appliance.State) image.Image // the panel's picture
+	Screen func(appliance.State) ([]byte, error) // the panel's picture, as PNG
 	// Patch stores settings, all or none, and returns the keys of the config that is then in force; nil: there are none. A
 	// nil value takes a setting away.
 	Patch func(values map[string]any) ([]config.Key, error)
 	Log   *slog.Logger
+
+	streams atomic.Int32 // of events, now
 }
 
 // Task serves the API on a unix socket of mode 0666, in place of a socket that a server before left there.
@@ -271,15 +273,23 @@ func (a *API) pressKey(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *API) screen(w http.ResponseWriter, r *http.Request) {
+	picture, err := a.Screen(a.Hub.State())
+	if err != nil {
+		problem(w, http.StatusInternalServerError, err.Error())
+		return
+	}
 	w.Header().Set("Content-Type", "image/png")
 	w.Header().Set("Cache-Control", "no-store")
-	if err := png.Encode(w, a.Screen(a.Hub.State())); err != nil {
-		a.Log.Debug("screen not sent", "error", err)
-	}
+	_, _ = w.Write(picture) // a client that has gone is no matter
 }
 
 // events sends one State per change, as server-sent events, for as long as the client listens.
 func (a *API) events(w http.ResponseWriter, r *http.Request) {
+	defer a.streams.Add(-1)
+	if a.streams.Add(1) > maxStreams {
+		problem(w, http.StatusServiceUnavailable, fmt.Sprintf("%d listen already: end one of them", maxStreams))
+		return
+	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	out := http.NewResponseController(w)

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"image"
-	"image/png"
 	"io"
 	"log/slog"
 	"net/http"
@@ -78,7 +76,7 @@ func serve(t *testing.T) (*appliance.Hub, *memory, *Client, string) {
 		{Stamp: results.Stamp{ID: "7", Seq: 7}, Result: throughput.Result{Peer: "192.0.2.7", BPS: 1e9, Valid: true}},
 	}}
 	api := &API{Hub: hub, Store: store, Log: slog.New(slog.DiscardHandler),
-		Screen: func(appliance.State) image.Image { return image.NewGray(image.Rect(0, 0, 128, 64)) }}
+		Screen: func(s appliance.State) ([]byte, error) { return []byte("picture of " + s.Page), nil }}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- api.Task(path).Run(ctx, hub) }()
@@ -128,8 +126,8 @@ func TestReads(t *testing.T) {
 	if err := c.Get(t.Context(), "/api/v1/screen.png", &picture); err != nil {
 		t.Fatal(err)
 	}
-	if img, err := png.Decode(bytes.NewReader(picture)); err != nil || img.Bounds().Dx() != 128 {
-		t.Errorf("screen: %v", err)
+	if string(picture) != "picture of boot" {
+		t.Errorf("screen: %q", picture)
 	}
 }
 
@@ -230,6 +228,44 @@ func TestEvents(t *testing.T) {
 	})
 	if err != nil || n < 2 {
 		t.Errorf("%d events, %v", n, err)
+	}
+}
+
+// Listeners are bounded, and one that goes makes room.
+func TestEventsAreBounded(t *testing.T) {
+	_, _, c, _ := serve(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	listening, ended := make(chan bool, maxStreams), make(chan bool, maxStreams)
+	for range maxStreams {
+		go func() {
+			first := true
+			_ = c.Events(ctx, func([]byte) bool {
+				if first {
+					listening <- true
+				}
+				first = false
+				return true
+			})
+			ended <- true
+		}()
+	}
+	for range maxStreams {
+		<-listening
+	}
+	none := func([]byte) bool { return false }
+	if err := c.Events(ctx, none); err == nil || !strings.Contains(err.Error(), "listen already") {
+		t.Errorf("one more: %v, want a refusal", err)
+	}
+	cancel()
+	for range maxStreams {
+		<-ended
+	}
+	for end := time.Now().Add(5 * time.Second); c.Events(t.Context(), none) != nil; {
+		if time.Now().After(end) {
+			t.Fatal("there is no room after all others went")
+		}
+		time.Sleep(time.Millisecond) // between two tries: the server sees the others go
 	}
 }
 

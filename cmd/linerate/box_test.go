@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"image/color"
 	"image/png"
 	"net/http"
 	"os"
@@ -223,7 +224,7 @@ func compareScreen(t *testing.T, got, golden string) {
 			if numbers := y >= 45 && x >= 18; numbers {
 				continue
 			}
-			if a.At(x, y) != b.At(x, y) {
+			if color.RGBAModel.Convert(a.At(x, y)) != color.RGBAModel.Convert(b.At(x, y)) {
 				wrong++
 			}
 		}

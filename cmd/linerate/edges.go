@@ -175,5 +175,7 @@ func (b *box) patchSettings(values map[string]any) ([]config.Key, error) {
 	return b.hub.Publish(appliance.ConfigLoaded{At: time.Now(), Config: loaded.Config, Keys: loaded.Keys}).Keys, nil
 }
 
-// picture draws the page shown at the panel's size.
-func (b *box) picture(s appliance.State) image.Image { return display.Page(s, *b.size.Load()) }
+// picture draws the page shown at the panel's size, as PNG.
+func (b *box) picture(s appliance.State) ([]byte, error) {
+	return display.EncodePNG(display.Page(s, *b.size.Load()))
+}

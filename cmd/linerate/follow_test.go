@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"image"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -33,8 +32,7 @@ func TestFollowAlwaysEnds(t *testing.T) {
 			}
 			defer store.Close()
 			hub := appliance.NewHub(appliance.New("t", "generic", "box", config.Default()))
-			api := web.API{Hub: hub, Store: store, Log: slog.New(slog.DiscardHandler),
-				Screen: func(appliance.State) image.Image { return image.NewGray(image.Rect(0, 0, 1, 1)) }}
+			api := web.API{Hub: hub, Store: store, Log: slog.New(slog.DiscardHandler)}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			go api.Task(filepath.Join(dir, "linerate.sock")).Run(ctx, hub)
