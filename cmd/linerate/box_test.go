@@ -310,7 +310,6 @@ func TestBadConfigIsShownWhileTheBoxServes(t *testing.T) {
 	r.until("the error is gone", func() bool { return r.state().ConfigState.Valid })
 }
 
-// TestPortTaken says who has the server's port, and takes it as soon as it is free.
 // A board that the config names is in force without a restart, and one that there is none of is said.
 func TestBoardIsNamedWhileTheBoxServes(t *testing.T) {
 	r := newRig(t)
@@ -338,6 +337,7 @@ func TestBoardIsNamedWhileTheBoxServes(t *testing.T) {
 	}
 }
 
+// TestPortTaken says who has the server's port, and takes it as soon as it is free.
 func TestPortTaken(t *testing.T) {
 	r := newRig(t)
 	r.write("etc/linerate.toml", boxConfig)
