@@ -213,8 +213,9 @@ func follow(ctx context.Context, e env, client *web.Client, id string, s through
 	case !found:
 		return record, fmt.Errorf("the appliance gave up test %s: its log and `linerate status` say why", id)
 	}
-	live.end()
-	err = client.Get(watching, "/api/v1/results/"+id, &record)
+	if err = client.Get(watching, "/api/v1/results/"+id, &record); err == nil {
+		live.end(record.Result)
+	}
 	return record, err
 }
 
@@ -223,7 +224,7 @@ func runAlone(ctx context.Context, e env, s throughput.Spec, quiet bool) (result
 	state := look(e)
 	live := newLines(e, s, quiet)
 	result, _ := runner.Execute(ctx, state, engines(), s, live.progress)
-	live.end()
+	live.end(result)
 	before, _, _ := state.PortOf(string(result.Local))
 	runner.Describe(look(e), &result, before)
 	result.SharedWith, result.PortBPS = []string{}, new(result.BPS)
@@ -253,16 +254,17 @@ func report(e env, r results.Record, asJSON bool) error {
 
 // lines prints a line for each interval of a running test.
 type lines struct {
-	e     env
-	spec  throughput.Spec
-	quiet bool
-	begun bool
-	start float64 // of the interval
-	last  float64 // when bits was last added to
-	bits  float64
-	total *int64 // retransmits of the test
-	retr  int64  // those that have been printed
-	rtt   *float64
+	e       env
+	spec    throughput.Spec
+	quiet   bool
+	begun   bool
+	start   float64 // of the interval
+	last    float64 // when bits was last added to
+	bits    float64
+	printed float64 // bits of all lines but the omitted
+	total   *int64  // retransmits of the test
+	retr    int64   // those that have been printed
+	rtt     *float64
 }
 
 func newLines(e env, s throughput.Spec, quiet bool) *lines {
@@ -303,11 +305,21 @@ func (l *lines) line() {
 		l.retr = *l.total
 	}
 	fmt.Fprintln(l.e.out, intervalLine(l.spec.Direction, start, end, l.bits/(end-start), retransmits, l.rtt)+note)
+	if l.start >= l.spec.OmitS {
+		l.printed += l.bits
+	}
 	l.start, l.bits = l.last, 0
 }
 
-// end prints the last line, where the test ended within one.
-func (l *lines) end() {
+// end prints the last line, where the test ended within one. The last progress may not have been seen: what the result has
+// beyond the lines printed is of that line.
+func (l *lines) end(r throughput.Result) {
+	if end := r.Seconds + l.spec.OmitS; l.begun && l.start >= l.spec.OmitS && end > l.last {
+		l.last, l.bits = end, max(0, r.BPS*r.Seconds-l.printed)
+		if r.Retransmits != nil {
+			l.total = r.Retransmits
+		}
+	}
 	if l.last-l.start >= l.spec.IntervalS*0.1 {
 		l.line()
 	}

@@ -17,7 +17,7 @@ func bytesText(n float64) string { return scaled(n, 1024, "Bytes") }
 func scaled(v, step float64, unit string) string {
 	prefix := ""
 	for _, p := range []string{"K", "M", "G", "T"} {
-		if v < step {
+		if v < step-0.5 { // which would be written as the step itself
 			break
 		}
 		v, prefix = v/step, p
