@@ -167,7 +167,14 @@ func (me *run) share(result *throughput.Result) {
 		total = rx + tx
 	}
 	result.PortBPS = new(total)
-	result.SetPercent(rx, tx)
+	setPercent(result, rx, tx)
+}
+
+// setPercent leaves the percentages unknown where nothing was measured: 0 % would be a finding.
+func setPercent(result *throughput.Result, rx, tx float64) {
+	if result.Bytes > 0 || result.Error == "" {
+		result.SetPercent(rx, tx)
+	}
 }
 
 func orZero(v *float64) float64 {
@@ -209,8 +216,7 @@ func Describe(s appliance.State, result *throughput.Result, before appliance.Por
 	if result.ExpectBPS != nil && result.Error == "" {
 		result.Pass = new(result.BPS >= *result.ExpectBPS)
 	}
-	rx, tx := orZero(result.RXBPS), orZero(result.TXBPS)
-	result.SetPercent(rx, tx)
+	setPercent(result, orZero(result.RXBPS), orZero(result.TXBPS))
 }
 
 // invalidate marks the result; what went wrong first is kept.

@@ -237,6 +237,15 @@ func TestLinkChangeMakesInvalid(t *testing.T) {
 	})
 }
 
+func TestNoPercentOfNothing(t *testing.T) {
+	b := newBench(ten)
+	r := throughput.Result{Local: "192.0.2.1", Protocol: throughput.TCP, Direction: throughput.TX, Error: "the server is busy"}
+	b.rep.Finished(b.rep.Started(throughput.Start{Peer: "192.0.2.7", Local: "192.0.2.1"}), r)
+	if got := b.store.all()[0]; got.LineRatePercent != nil || got.PossiblePercent != nil || got.LinkMbps == nil {
+		t.Errorf("a test that moved nothing: %+v; want its link, and no percent of it", got)
+	}
+}
+
 func TestSharedPort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(ten)
