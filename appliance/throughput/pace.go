@@ -7,10 +7,11 @@ import (
 
 const (
 	paceTick = time.Millisecond // iperf3's own pacing timer
-	// A sender that was held up makes up for at most this much of its time; a sender of datagrams for less, since the burst
-	// would be lost and look like the path's loss.
-	paceDebt         = time.Second
-	paceDebtDatagram = 20 * time.Millisecond
+	// A sender that was held up makes up for at most this much of its time.
+	paceDebt = time.Second
+	// A sender of datagrams makes up slowly, with at most so many pieces a tick: a burst would be lost and look like the
+	// path's loss.
+	paceCatchUp = 4
 	// Below this no write is cut: a full Ethernet frame's payload.
 	paceFloor = 1460
 )
@@ -19,14 +20,13 @@ const (
 type pacer struct {
 	rate  float64 // bytes a second
 	piece int     // bytes that are sent back to back
-	debt  time.Duration
 	owed  time.Duration
 }
 
 // newPacer plans for bps payload bits a second. With burst > 0 so many blocks go back to back; else the pieces are about
 // a millisecond's worth, at most max bytes.
 func newPacer(bps float64, block, burst, max int) *pacer {
-	p := &pacer{rate: bps / 8, debt: paceDebt}
+	p := &pacer{rate: bps / 8}
 	if burst > 0 {
 		p.piece = block * burst
 	} else {
@@ -43,9 +43,9 @@ func newPacer(bps float64, block, burst, max int) *pacer {
 func (p *pacer) next(elapsed time.Duration, sent int64) (n int, wait time.Duration) {
 	at := func(bytes float64) time.Duration { return time.Duration(bytes / p.rate * float64(time.Second)) }
 	due := at(float64(sent)) + p.owed // when the next piece may go
-	if late := elapsed - due; late > p.debt {
-		p.owed += late - p.debt
-		due += late - p.debt
+	if late := elapsed - due; late > paceDebt {
+		p.owed += late - paceDebt
+		due += late - paceDebt
 	}
 	if elapsed >= due {
 		return p.piece, 0

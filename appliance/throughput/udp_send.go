@@ -174,21 +174,22 @@ func (s *DatagramSender) Run() error {
 			segs = min(segs, pacedSegments)
 		}
 		pace = newPacer(s.opt.RateBPS, s.opt.Block, burst, 0)
-		pace.debt = paceDebtDatagram
 	}
-	start := time.Now()
+	start, pieces := time.Now(), 0
 	for !s.stopped.Load() {
 		want := sendBatch * segs
 		if pace != nil {
 			bytes, wait := pace.next(time.Since(start), s.sent.Load()*int64(s.opt.Block))
-			if bytes == 0 {
-				s.due.Store(false)
+			if bytes == 0 || pieces == paceCatchUp {
+				s.due.Store(bytes > 0)
 				if !s.sleep(max(wait, paceTick)) {
 					break
 				}
+				pieces = 0
 				continue
 			}
-			want = min(want, bytes/s.opt.Block)
+			want = bytes / s.opt.Block
+			pieces++
 		}
 		bytes := s.opt.Budget.take(want * s.opt.Block)
 		if bytes == 0 {
