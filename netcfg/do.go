@@ -121,6 +121,12 @@ func (d doer) do(s Step) error {
 		return nil
 	case SetMTU:
 		return d.kernel.SetMTU(s.Port, s.mtu)
+	case SetMAC:
+		mac, err := net.ParseMAC(s.mac)
+		if err != nil {
+			return err
+		}
+		return d.kernel.SetMAC(s.Port, mac)
 	case SetUp:
 		return d.kernel.SetUp(s.Port)
 	case SetDown:

@@ -27,6 +27,9 @@
 // an address, since its manager would make it anew. [Keeper.Restore] removes our files and has the managers make
 // everything as their own say; a MAC stays until the next boot.
 //
+// Where no manager owns a port, [Keeper.Keep] asks a DHCP server for its address ([manager.DHCP]), with a link-local one
+// until somebody answers. It leaves the address on the port when it ends. IPv6 is the kernel's.
+//
 // # Tasks
 //
 // [Watch] publishes PortsSeen and needs no privilege. [Keeper.Keep] also acts, and writes what it saw, did and could

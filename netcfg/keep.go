@@ -34,6 +34,8 @@ func (k *Keeper) Keep(wanted func(appliance.State) Wanted) appliance.Task {
 	const name = "netcfg"
 	return appliance.Task{Name: name, Run: func(ctx context.Context, hub *appliance.Hub) error {
 		eyes, tell, truce := newLooker("/"), teller{hub: hub, task: name}, newTruce()
+		leased := clients{log: k.log}
+		defer leased.leave()
 		return loop(ctx, hub, wanted, k.log, func(w Wanted, fresh bool) error {
 			if fresh {
 				truce = newTruce()
@@ -45,6 +47,8 @@ func (k *Keeper) Keep(wanted func(appliance.State) Wanted) appliance.Task {
 			if err != nil {
 				return err
 			}
+			leased.update(r.leases)
+			r.Failed = append(r.Failed, leased.failures()...)
 			tell.ports(r.Seen.Ports)
 			tell.faults(r.Errors())
 			k.report(r, held)

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"linerate/appliance"
 	"linerate/netcfg/manager"
 )
 
@@ -55,10 +56,12 @@ type Report struct {
 	Notes  []string  `json:"notes"`
 	Faults []string  `json:"not_applicable"` // what is asked for and does not exist here
 	Seen   Seen      `json:"-"`              // afterwards
+
+	leases []appliance.Port
 }
 
 func newReport(p Plan) Report {
-	return Report{Notes: p.Notes, Faults: p.Faults, Done: []Step{}, Failed: []Failure{}, Undone: []Step{}}
+	return Report{leases: p.leases, Notes: p.Notes, Faults: p.Faults, Done: []Step{}, Failed: []Failure{}, Undone: []Step{}}
 }
 
 // Good says whether all holds that can.
@@ -165,6 +168,7 @@ func (k *Keeper) apply(ctx context.Context, eyes *looker, w Wanted, pass func([]
 	}
 	k.ask(ctx, &r.Seen)
 	again := makePlan(r.Seen, w, plan.saves)
+	r.leases = again.leases
 	for _, n := range again.Notes {
 		if !slices.Contains(r.Notes, n) {
 			r.Notes = append(r.Notes, n)

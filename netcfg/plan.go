@@ -53,7 +53,7 @@ func makePlan(seen Seen, w Wanted, past originals) Plan {
 		p.plan.Steps[i].index = l.index
 	}
 	p.sayLonely()
-	p.plan.saves = p.past
+	p.plan.saves, p.plan.leases = p.past, p.leasePorts()
 	return p.plan
 }
 
@@ -206,11 +206,31 @@ func (p *planner) emptied() []link {
 // linkSteps sets the MTU of each port, then brings it up.
 func (p *planner) linkSteps() {
 	for _, port := range p.alone {
+		p.macStep(port)
 		p.mtuStep(port, p.want.forPort(port).MTU)
 	}
 	for _, port := range p.alone {
 		p.upStep(port)
 	}
+}
+
+// macStep gives a port that asks a DHCP server, and that no manager owns, the same MAC at each boot.
+func (p *planner) macStep(port appliance.Port) {
+	mac := p.seen.managed.ownMAC(port)
+	if mac == nil || p.owned(port.Name) || port.MAC == mac.String() || !leases(p.want.forPort(port)) || p.hasStatic(port) {
+		return
+	}
+	p.past.keepPort(port, p.seen)
+	p.plan.step(Step{Kind: SetMAC, Port: port.Name, mac: mac.String(), oldMAC: port.MAC, group: p.group[port.Name]},
+		"set the MAC to %v: its driver makes up another at each boot", mac)
+}
+
+// leasePorts lists the ports that ask a DHCP server, which no manager does for them.
+func (p *planner) leasePorts() []appliance.Port {
+	return slices.DeleteFunc(slices.Clone(p.alone), func(port appliance.Port) bool {
+		want := p.want.forPort(port)
+		return p.owned(port.Name) || !want.Native || !leases(want)
+	})
 }
 
 // leastIPv6MTU is the least a link may have to carry IPv6 (RFC 8200, 5).

@@ -3,6 +3,7 @@ package netcfg
 import (
 	"fmt"
 
+	"linerate/appliance"
 	"linerate/netcfg/manager"
 )
 
@@ -14,6 +15,7 @@ const (
 	LeaveBridge   Kind = "leave-bridge"
 	JoinBridge    Kind = "join-bridge"
 	SetMTU        Kind = "set-mtu"
+	SetMAC        Kind = "set-mac"
 	SetUp         Kind = "set-up"
 	SetDown       Kind = "set-down"
 	AddAddress    Kind = "add-address"
@@ -40,6 +42,8 @@ type Step struct {
 	bridge  string               // LeaveBridge, JoinBridge: which
 	mtu     int                  // SetMTU
 	oldMTU  int                  //
+	mac     string               // SetMAC
+	oldMAC  string               //
 	address manager.Address      // AddAddress, RemoveAddress
 	move    bool                 // AddAddress: another interface had it before, so the neighbours are told
 	route   manager.Route        // SetRoute, RemoveRoute
@@ -58,7 +62,7 @@ type Step struct {
 
 // same says whether two steps want the same thing, whatever the way there.
 func (s Step) same(o Step) bool {
-	return s.Kind == o.Kind && s.Port == o.Port && s.bridge == o.bridge && s.mtu == o.mtu &&
+	return s.Kind == o.Kind && s.Port == o.Port && s.bridge == o.bridge && s.mtu == o.mtu && s.mac == o.mac &&
 		s.address.Prefix == o.address.Prefix && s.route.Equal(o.route) && s.path() == o.path()
 }
 
@@ -81,6 +85,8 @@ func (s Step) undo() (Step, bool) {
 		u.Kind = LeaveBridge
 	case SetMTU:
 		u.mtu, u.oldMTU = s.oldMTU, s.mtu
+	case SetMAC:
+		u.mac, u.oldMAC = s.oldMAC, s.mac
 	case SetUp:
 		return Step{}, false // an interface that is up harms nobody, and down it would lose its routes
 	case SetDown:
@@ -120,7 +126,8 @@ type Plan struct {
 	Notes  []string `json:"notes"`  // what is left as it is, or not quite as asked, and why; a line each
 	Faults []string `json:"faults"` // what is asked for and cannot be; a line each
 
-	saves originals // what was found, to be kept before the first step
+	leases []appliance.Port // ports that ask a DHCP server, and need us to
+	saves  originals        // what was found, to be kept before the first step
 }
 
 func (p *Plan) step(s Step, format string, args ...any) {

@@ -4,6 +4,8 @@
 // to load them. So far there is [Networkd]. Where no manager owns a port the kernel is told directly over netlink, by
 // [None].
 //
+// There [DHCP] keeps a leased or link-local address.
+//
 // Every call of None does one thing to one interface, named as it is at that moment, and returns when the kernel has done it or
 // refused it. Errors wrap the kernel's errno (errors.Is with fs.ErrPermission, unix.EBUSY ...) and what the kernel says
 // about it; they do not repeat what was tried, which the caller knows better. Calls act on the network namespace of the

@@ -47,6 +47,21 @@ func (None) SetMTU(name string, bytes int) error {
 	return with(name, func(l netlink.Link) error { return netlink.LinkSetMTU(l, bytes) })
 }
 
+// SetMAC gives the interface another MAC. A driver that takes none while it is up is taken down for it and brought up
+// again, which costs the routes and IPv6 addresses.
+func (None) SetMAC(name string, mac net.HardwareAddr) error {
+	return with(name, func(l netlink.Link) error {
+		err := netlink.LinkSetHardwareAddr(l, mac)
+		if !errors.Is(err, unix.EBUSY) || l.Attrs().Flags&net.FlagUp == 0 {
+			return err
+		}
+		if err := netlink.LinkSetDown(l); err != nil {
+			return err
+		}
+		return errors.Join(netlink.LinkSetHardwareAddr(l, mac), netlink.LinkSetUp(l))
+	})
+}
+
 // SetUp brings the interface up (IFF_UP); a link may take seconds to follow.
 func (None) SetUp(name string) error { return with(name, netlink.LinkSetUp) }
 
