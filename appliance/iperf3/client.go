@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"net"
@@ -110,7 +111,7 @@ type attempt struct {
 	ctl         *control
 	cookie      cookie
 	peer, local netip.Addr
-	conns       []net.Conn
+	conns       []io.Closer
 }
 
 // run is the whole test. An error after the payload has begun to flow leaves what was measured in the course.

@@ -81,16 +81,11 @@ func (c *course) add(conn *net.TCPConn, dir throughput.Direction, maxBPS float64
 }
 
 // addSender takes a UDP stream on which we send, from an address of ours; to is the zero value on a connected socket.
-func (c *course) addSender(conn *net.UDPConn, to netip.AddrPort, from netip.Addr, maxBPS float64) error {
-	s, err := throughput.NewDatagramSender(conn, throughput.DatagramOptions{
+func (c *course) addSender(socket *throughput.DatagramSocket, to netip.AddrPort, from netip.Addr, maxBPS float64) {
+	c.streams = append(c.streams, throughput.NewDatagramSender(socket, throughput.DatagramOptions{
 		To: to, From: from, Block: c.p.Len, RateBPS: c.rate(maxBPS), Burst: c.p.Burst, TOS: c.p.TOS, Budget: c.budget,
 		Header: putHeader(c.p.Counters64), Repeating: c.p.Repeating,
-	})
-	if err != nil {
-		return err
-	}
-	c.streams = append(c.streams, s)
-	return nil
+	}))
 }
 
 // start lets the payload flow.

@@ -3,7 +3,6 @@ package iperf3
 import (
 	"context"
 	"encoding/binary"
-	"net"
 	"sync"
 	"time"
 
@@ -107,10 +106,10 @@ func (f *datagramFlow) feed(d *throughput.Datagrams) {
 	if f.off {
 		return
 	}
-	for from := 0; from < len(d.Data); from += d.Size {
+	for from := 0; from < d.Total; from += d.Size {
 		one := d.Data[from:min(from+d.Size, len(d.Data))]
 		if h, ok := parseHeader(one, f.wide); ok {
-			f.book.count(h, len(one), d.At, from == 0)
+			f.book.count(h, min(d.Size, d.Total-from), d.At, from == 0)
 			f.last = now
 		}
 	}
@@ -139,22 +138,19 @@ func (f *datagramFlow) Counters() throughput.Counters {
 // ownFlow is a datagramFlow with a socket of its own, which it reads.
 type ownFlow struct {
 	*datagramFlow
-	conn *net.UDPConn
+	socket *throughput.DatagramSocket
 }
 
 // Run reads until Stop.
 func (f ownFlow) Run() error {
-	in, err := throughput.NewDatagramReceiver(f.conn, f.feed)
-	if err != nil {
-		return err
-	}
+	in := throughput.NewDatagramReceiver(f.socket, f.feed)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
 		<-f.stop
 		cancel()
 	}()
-	err = in.Run(ctx)
+	err := in.Run(ctx)
 	f.Stop()
 	return err
 }

@@ -134,16 +134,21 @@ func (a *attempt) openUDP(ctx context.Context, dir throughput.Direction) error {
 		return err
 	}
 	conn := c.(*net.UDPConn)
-	a.conns = append(a.conns, conn)
 	if err := greet(ctx, conn); err != nil {
+		_ = conn.Close()
 		return err
 	}
-	if dir == throughput.RX {
-		f := ownFlow{datagramFlow: newDatagramFlow(a.p.Counters64), conn: conn}
-		a.course.streams = append(a.course.streams, f)
-		return nil
+	socket, err := throughput.NewDatagramSocket(conn)
+	if err != nil {
+		return err
 	}
-	return a.course.addSender(conn, netip.AddrPort{}, netip.Addr{}, 0)
+	a.conns = append(a.conns, socket)
+	if dir == throughput.RX {
+		a.course.streams = append(a.course.streams, ownFlow{datagramFlow: newDatagramFlow(a.p.Counters64), socket: socket})
+	} else {
+		a.course.addSender(socket, netip.AddrPort{}, netip.Addr{}, 0)
+	}
+	return nil
 }
 
 // greet says hello until the server answers. Payload that comes first is not it.

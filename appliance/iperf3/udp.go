@@ -25,9 +25,8 @@ var answers = map[[helloBytes]byte][helloBytes]byte{
 
 // switchboard is the one UDP socket of a server: it tells the streams of all tests apart by where they come from.
 type switchboard struct {
-	conn *net.UDPConn
-	in   *throughput.DatagramReceiver
-	srv  *Server
+	socket *throughput.DatagramSocket
+	srv    *Server
 
 	mu     sync.Mutex
 	lines  map[netip.AddrPort]*line
@@ -39,7 +38,7 @@ type line struct {
 	peer   netip.AddrPort
 	flow   *datagramFlow // nil: we only send
 	answer []byte
-	oob    []byte // so that the answer comes from the address that was asked
+	local  netip.Addr // that was asked: the answer comes from there
 }
 
 // opening is a test whose client says hello, stream by stream.
@@ -55,14 +54,15 @@ type opening struct {
 }
 
 // ServeUDP answers the UDP streams of the tests whose control connections come by Serve; it must run on the same port number
-// for as long as Serve does. It returns nil when ctx ends, or the socket's error, and leaves the socket to the caller.
+// for as long as Serve does. It takes the socket over (see throughput.NewDatagramSocket), and returns nil when ctx has ended, or
+// the socket's error.
 func (s *Server) ServeUDP(ctx context.Context, conn *net.UDPConn) error {
-	b := &switchboard{conn: conn, srv: s, lines: map[netip.AddrPort]*line{}, asking: map[netip.Addr]*opening{}}
-	in, err := throughput.NewDatagramReceiver(conn, b.receive)
+	socket, err := throughput.NewDatagramSocket(conn)
 	if err != nil {
 		return err
 	}
-	b.in = in
+	defer socket.Close()
+	b := &switchboard{socket: socket, srv: s, lines: map[netip.AddrPort]*line{}, asking: map[netip.Addr]*opening{}}
 	s.mu.Lock()
 	s.boards = append(s.boards, b)
 	s.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *Server) ServeUDP(ctx context.Context, conn *net.UDPConn) error {
 		defer s.mu.Unlock()
 		s.boards = slices.DeleteFunc(s.boards, func(o *switchboard) bool { return o == b })
 	}()
-	return in.Run(ctx)
+	return throughput.NewDatagramReceiver(socket, b.receive).Run(ctx)
 }
 
 // board is the socket by which the streams of a client come that asked this address; nil if there is none.
@@ -79,7 +79,7 @@ func (s *Server) board(local netip.Addr) *switchboard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, b := range s.boards {
-		at := addrOf(b.conn.LocalAddr())
+		at := b.socket.Local().Addr()
 		if at == local || at.IsUnspecified() && (at.Is6() || local.Is4()) {
 			return b
 		}
@@ -95,7 +95,7 @@ func (b *switchboard) receive(d *throughput.Datagrams) {
 	switch {
 	case l == nil:
 		b.hello(d)
-	case len(d.Data) == helloBytes: // the answer may have been lost: say it again
+	case d.Total == helloBytes: // the answer may have been lost: say it again
 		b.reply(l)
 	case l.flow != nil:
 		l.flow.feed(d)
@@ -116,7 +116,7 @@ func (b *switchboard) hello(d *throughput.Datagrams) {
 		}
 		return
 	}
-	l := &line{peer: d.From, flow: o.flow(len(o.lines)), answer: answer[:], oob: throughput.SourceControl(b.conn, o.local)}
+	l := &line{peer: d.From, flow: o.flow(len(o.lines)), answer: answer[:], local: o.local}
 	b.lines[d.From] = l
 	o.lines = append(o.lines, l)
 	b.mu.Unlock()
@@ -128,7 +128,7 @@ func (b *switchboard) hello(d *throughput.Datagrams) {
 }
 
 func (b *switchboard) reply(l *line) {
-	if _, _, err := b.conn.WriteMsgUDPAddrPort(l.answer, l.oob, l.peer); err != nil {
+	if err := b.socket.Send(l.answer, l.peer, l.local); err != nil {
 		b.srv.logs.warn(l.peer.Addr(), "cannot answer a UDP stream", "error", err)
 	}
 }
@@ -209,7 +209,7 @@ func (t *session) gatherUDP(ctx context.Context, c *course) error {
 	if t.p.Window > 0 {
 		window = t.p.Window
 	}
-	b.in.SetBuffer(window)
+	b.socket.SetReceiveBuffer(window)
 	if err := t.ctl.writeState(stateCreateStreams); err != nil {
 		return fmt.Errorf("client gone before its streams: %w", err)
 	}
@@ -217,14 +217,12 @@ func (t *session) gatherUDP(ctx context.Context, c *course) error {
 		return err
 	}
 	rate := s.options().MaxRate / float64(t.p.connections())
-	for i, l := range b.opened(o) {
+	for _, l := range b.opened(o) {
 		if l.flow != nil {
 			c.streams = append(c.streams, l.flow)
 			continue
 		}
-		if err := c.addSender(b.conn, l.peer, g.local, rate); err != nil {
-			return &ending{code: codeStream, text: fmt.Sprintf("stream %d: %v", i+1, err)}
-		}
+		c.addSender(b.socket, l.peer, g.local, rate)
 	}
 	return nil
 }

@@ -84,18 +84,6 @@ func (c *cmsgs) source(family int, from netip.Addr, scope uint32) {
 	}
 }
 
-// SourceControl is the ancillary data by which a datagram leaves a UDP socket from a local address of choice (ip(7),
-// IP_PKTINFO), for UDPConn.WriteMsgUDPAddrPort.
-func SourceControl(conn *net.UDPConn, from netip.Addr) []byte {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	var c cmsgs
-	_ = raw.Control(func(fd uintptr) { c.source(familyOf(int(fd)), from, scopeOf(from)) })
-	return c.b
-}
-
 // scopeOf is the interface of a link-local address; 0 for any other.
 func scopeOf(a netip.Addr) uint32 {
 	if a.Zone() == "" {

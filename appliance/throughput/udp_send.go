@@ -2,11 +2,8 @@ package throughput
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"os"
 	"runtime"
 	"sync/atomic"
 	"syscall"
@@ -41,10 +38,8 @@ type DatagramOptions struct {
 
 // DatagramSender sends datagrams of one size to one address, which need not own its socket. It is a Flow.
 type DatagramSender struct {
-	conn   *net.UDPConn
-	raw    syscall.RawConn
+	socket *DatagramSocket
 	opt    DatagramOptions
-	family int
 	scope  uint32
 
 	sent    atomic.Int64 // datagrams
@@ -62,37 +57,23 @@ type DatagramSender struct {
 }
 
 // NewDatagramSender prepares a sender on a socket that stays the caller's.
-func NewDatagramSender(conn *net.UDPConn, opt DatagramOptions) (*DatagramSender, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, fmt.Errorf("open %v: %w", conn.LocalAddr(), err)
-	}
-	s := &DatagramSender{conn: conn, raw: raw, opt: opt, stop: make(chan struct{})}
+func NewDatagramSender(socket *DatagramSocket, opt DatagramOptions) *DatagramSender {
+	s := &DatagramSender{socket: socket, opt: opt, stop: make(chan struct{}), scope: scopeOf(opt.To.Addr())}
 	s.segs = max(1, min(maxSegments, MaxUDPBytes/opt.Block))
-	err = raw.Control(func(f uintptr) {
-		s.family = familyOf(int(f))
-		if have, err := unix.GetsockoptInt(int(f), unix.SOL_SOCKET, unix.SO_SNDBUF); err == nil && have < sendBuffer {
-			_ = unix.SetsockoptInt(int(f), unix.SOL_SOCKET, unix.SO_SNDBUF, sendBuffer)
-		}
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open %v: %w", conn.LocalAddr(), err)
-	}
-	s.scope = scopeOf(opt.To.Addr())
 	payload := StreamOptions{Repeating: opt.Repeating}.payload()
 	s.data = make([]byte, sendBatch*s.segs*opt.Block)
 	for n := 0; n < len(s.data); {
 		n += copy(s.data[n:], payload)
 	}
 	s.prepare()
-	return s, nil
+	return s
 }
 
 // prepare writes what all messages have in common.
 func (s *DatagramSender) prepare() {
 	var nameLen uint32
 	if s.opt.To.IsValid() {
-		nameLen = putAddr(&s.name, s.family, s.opt.To, s.scope)
+		nameLen = putAddr(&s.name, s.socket.family, s.opt.To, s.scope)
 	}
 	for i := range s.msgs {
 		h := &s.msgs[i].hdr
@@ -120,7 +101,7 @@ func (s *DatagramSender) prepare() {
 func (s *DatagramSender) addSource(c *cmsgs) {
 	peer := s.opt.To.Addr()
 	six := peer.Is6() && !peer.Is4In6()
-	c.source(s.family, s.opt.From, s.scope)
+	c.source(s.socket.family, s.opt.From, s.scope)
 	if s.opt.TOS > 0 && s.opt.To.IsValid() {
 		if six {
 			binary.NativeEndian.PutUint32(c.add(unix.IPPROTO_IPV6, unix.IPV6_TCLASS, 4), uint32(s.opt.TOS))
@@ -150,9 +131,6 @@ func (s *DatagramSender) Counters() Counters {
 func (s *DatagramSender) Stop() {
 	if s.stopped.CompareAndSwap(false, true) {
 		close(s.stop)
-		if !s.opt.To.IsValid() { // a shared socket is not ours to interrupt: its buffer empties by itself
-			_ = s.conn.SetWriteDeadline(time.Unix(1, 0))
-		}
 	}
 }
 
@@ -198,9 +176,6 @@ func (s *DatagramSender) Run() error {
 		want = (bytes + s.opt.Block - 1) / s.opt.Block // the last may be whole though less is asked for
 		s.due.Store(true)
 		if err := s.push(want, min(segs, s.segs)); err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) && s.stopped.Load() {
-				break
-			}
 			return err
 		}
 	}
@@ -257,23 +232,26 @@ func (s *DatagramSender) fill(want, segs int) int {
 	return n
 }
 
-// sendmmsg sends the first n messages; it waits until the kernel takes at least one.
+// fullPause bounds the wait for room in the send buffer, so that Stop is seen soon.
+const fullPause = 20 // ms
+
+// sendmmsg sends the first n messages; it waits until the kernel takes at least one, or the sender is stopped.
 func (s *DatagramSender) sendmmsg(n int) (sent int, errno syscall.Errno, err error) {
-	err = s.raw.Write(func(fd uintptr) bool {
-		for {
+	err = s.socket.raw.Control(func(fd uintptr) {
+		for !s.stopped.Load() {
 			got, _, e := syscall.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&s.msgs[0])), uintptr(n),
 				unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 			switch e {
 			case 0:
 				sent = int(got)
-				return true
+				return
 			case unix.EINTR:
-				continue
 			case unix.EAGAIN:
-				return s.stopped.Load()
+				_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, fullPause)
+			default:
+				errno = e
+				return
 			}
-			errno = e
-			return true
 		}
 	})
 	return sent, errno, err
