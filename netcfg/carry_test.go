@@ -87,6 +87,9 @@ func farHost(t *testing.T, far, cidr string, f func()) (end func()) {
 	return func() { <-done; r.ns.Close() }
 }
 
+// dialAgain makes the far end of a longConnection open another.
+const dialAgain = "dial again"
+
 // longConnection is a connection from the far end of a cable, 192.168.2.50, to 192.168.2.1 here, open until the test ends.
 // What it returns sends a text there and back within 5 s.
 func longConnection(t *testing.T, far string) (send func(text string) error) {
@@ -111,6 +114,14 @@ func longConnection(t *testing.T, far string) (send func(text string) error) {
 		}
 		defer c.Close()
 		for line := range ask {
+			if line == dialAgain {
+				another, err := net.DialTimeout("tcp", listener.Addr().String(), 5*time.Second)
+				if err == nil {
+					defer another.Close()
+				}
+				answer <- err
+				continue
+			}
 			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
 			_, err := io.WriteString(c, line)
 			if err == nil {

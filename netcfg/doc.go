@@ -30,6 +30,16 @@
 // Where no manager owns a port, [Keeper.Keep] asks a DHCP server for its address ([manager.DHCP]), with a link-local one
 // until somebody answers. It leaves the address on the port when it ends. IPv6 is the kernel's.
 //
+// # Nobody is locked out
+//
+// At boot everything is applied at once. Later, a change that touches a port with a TCP connection is on trial
+// ([ConfirmWithin]): its record and linerate-rollback.timer come before the first step, what managers are told lies in
+// /run, and unless somebody confirms (a request, or who could have been cut off by a new connection) everything is put
+// back as found, by the timer though the keeper has died, else by the keeper, else by a restart of the box. The config
+// that asked for it is then left alone until it differs or a person runs --once; one that was confirmed, or applied at
+// boot, is not put on trial again. [Keeper.Safe] leaves the network alone altogether, and [Keeper.Early] then takes our
+// files away, so that the box boots as if we were not there. While a test runs no step is done.
+//
 // # Tasks
 //
 // [Watch] publishes PortsSeen and needs no privilege. [Keeper.Keep] also acts, and writes what it saw, did and could

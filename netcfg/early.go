@@ -21,10 +21,16 @@ func (k *Keeper) Early(ctx context.Context, w Wanted) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	if k.held(w) {
-		return Report{Seen: seen, Notes: []string{heldNote}}, nil
-	}
 	seen.Faults = nil // a port that has not appeared is none
+	if why := k.Safe(); why != "" {
+		return k.standBack(seen, why)
+	}
+	if err := k.pastTrial(ctx, seen.boot); err != nil {
+		return Report{}, err
+	}
+	if why := k.held(w); why != "" {
+		return Report{Seen: seen, Notes: []string{why}}, nil
+	}
 	k.foresee(&seen, w)
 	past, err := k.load()
 	if err != nil {
@@ -43,6 +49,29 @@ func (k *Keeper) Early(ctx context.Context, w Wanted) (Report, error) {
 	done, failed := k.run(plan.Steps)
 	r.Done, r.Failed = append(r.Done, done...), append(r.Failed, failed...)
 	return r, nil
+}
+
+// standBack takes our files away, so that the managers start as if we were not there.
+func (k *Keeper) standBack(seen Seen, why string) (Report, error) {
+	seen.managed = k.files(&seen)
+	plan := Plan{Notes: []string{why}}
+	plan.removeFiles(seen, originals{})
+	r := newReport(plan)
+	done, failed := k.run(plan.Steps)
+	r.Seen, r.Done, r.Failed = seen, append(r.Done, done...), append(r.Failed, failed...)
+	return r, nil
+}
+
+// pastTrial ends a change of an earlier boot that nobody confirmed: the restart took it back, and it is not made again.
+func (k *Keeper) pastTrial(ctx context.Context, boot string) error {
+	t := k.readTrial()
+	if t == nil || t.Boot == boot {
+		return nil
+	}
+	if err := k.hold(t.Hash, rolledBackNote); err != nil {
+		return err
+	}
+	return k.endTrial(ctx)
 }
 
 // foresee takes the ports for those of the managers that will start and whose files put them into a bridge.

@@ -36,14 +36,28 @@ func (k *Keeper) Keep(wanted func(appliance.State) Wanted) appliance.Task {
 		eyes, tell, truce := newLooker("/"), teller{hub: hub, task: name}, newTruce()
 		leased := clients{log: k.log}
 		defer leased.leave()
-		return loop(ctx, hub, wanted, k.log, func(w Wanted, fresh bool) error {
+		mark, boot := k.readBoots().begin(bootID())
+		boot = boot && uptime() < bootWindow
+		k.writeBoots(mark)
+		wake := k.wake(ctx)
+		return loop(ctx, hub, wanted, k.log, wake, func(w Wanted, fresh bool) error {
 			if fresh {
 				truce = newTruce()
 			}
-			r, held, err := k.converge(ctx, eyes, w, truce)
+			k.serve(ctx, w)
+			r, held, err := k.convergeAfterTest(ctx, eyes, w, boot, truce)
 			if ctx.Err() != nil {
 				return nil
 			}
+			if !mark.Ended && k.Safe() == "" {
+				good := err == nil && !slices.ContainsFunc(r.Failed, func(f Failure) bool { return f.Step.vital })
+				mark = mark.end(good)
+				k.writeBoots(mark)
+				if good && boot && !held {
+					k.trust(w)
+				}
+			}
+			boot = false
 			if err != nil {
 				return err
 			}
@@ -60,21 +74,71 @@ func (k *Keeper) Keep(wanted func(appliance.State) Wanted) appliance.Task {
 const heldNote = "put back as found by a person: nothing is changed until the config differs or " +
 	"`linerate netcfg --once` runs"
 
-// converge does what is to be done and left to be done.
-func (k *Keeper) converge(ctx context.Context, eyes *looker, w Wanted, truce *truce) (r Report, held bool, err error) {
+// How long the keeper waits for tests to end before it changes a port, and how often it looks.
+const (
+	testsMost = 10 * time.Minute
+	testsLook = 500 * time.Millisecond
+)
+
+// convergeAfterTest converges, and where a test runs and a step is due, again when the test is over.
+func (k *Keeper) convergeAfterTest(ctx context.Context, eyes *looker, w Wanted, boot bool, truce *truce) (Report, bool,
+	error) {
+	began := time.Now()
+	for {
+		waits := false
+		r, held, err := k.converge(ctx, eyes, w, boot, truce, func() bool {
+			waits = k.testing() && time.Since(began) < testsMost
+			return waits
+		})
+		if !waits || err != nil {
+			return r, held, err
+		}
+		select {
+		case <-ctx.Done():
+			return r, held, nil
+		case <-time.After(testsLook):
+		}
+	}
+}
+
+// converge does what is to be done and left to be done; nothing, when a step is due and wait says so.
+func (k *Keeper) converge(ctx context.Context, eyes *looker, w Wanted, boot bool, truce *truce, wait func() bool) (
+	r Report, held bool, err error) {
 	unlock, err := k.lock(ctx)
 	if err != nil {
 		return Report{}, false, err
 	}
 	defer unlock()
-	if k.held(w) {
+	if err := k.pastTrial(ctx, bootID()); err != nil {
+		return Report{}, false, err
+	}
+	if t := k.readTrial(); t != nil {
+		switch {
+		case t.over(uptime()): // the timer was not there to do it
+			r, err := k.rollback(ctx, w, t)
+			return r, true, err
+		case t.reached(connections()):
+			k.log.Info("the change is kept: who could have been cut off has come by a new connection")
+			if err := k.confirm(ctx, t); err != nil {
+				return Report{}, false, err
+			}
+		}
+	}
+	why := k.Safe()
+	if why == "" {
+		why = k.held(w)
+	}
+	if why != "" {
 		seen, err := eyes.look(w)
 		k.ask(ctx, &seen)
-		return Report{Seen: seen, Notes: []string{heldNote}, Faults: seen.Faults}, true, err
+		return Report{Seen: seen, Notes: []string{why}, Faults: seen.Faults}, true, err
 	}
 	var stopped []Failure
-	r, err = k.apply(ctx, eyes, w, func(steps []Step) (pass []Step) {
+	r, err = k.apply(ctx, eyes, w, boot, func(steps []Step) (pass []Step) {
 		pass, stopped = truce.pass(steps, time.Now())
+		if len(pass) > 0 && wait() {
+			return nil
+		}
 		return pass
 	})
 	truce.did(r.Done, r.Failed, time.Now())

@@ -1,6 +1,7 @@
 package netcfg
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -35,6 +36,16 @@ type Keeper struct {
 	past  *originals // where the folder cannot be written to: lost at the end of the process, better than never known
 	done  []Done
 	owned map[string]map[int]manager.Owner // by manager, when it last answered
+
+	timer    rollbackStarter
+	bootRoot string // of /boot, for tests
+	answers  []Answer
+}
+
+// rollbackStarter starts and stops the unit that takes a change back.
+type rollbackStarter interface {
+	Restart(ctx context.Context, unit string) error
+	Stop(ctx context.Context, unit string) error
 }
 
 // NewKeeper keeps what was found before the first change in dir, which is made when it is needed, and says in runDir
@@ -45,7 +56,7 @@ func NewKeeper(dir, runDir string, log *slog.Logger) *Keeper {
 	}
 	managers := manager.Managers()
 	return &Keeper{dir: dir, runDir: runDir, log: log, do: doer{log: log.Warn, managers: managers}.do, managers: managers,
-		owned: map[string]map[int]manager.Owner{}}
+		owned: map[string]map[int]manager.Owner{}, timer: &manager.Systemd{}, bootRoot: "/"}
 }
 
 // Report is what became of a plan.
@@ -128,7 +139,8 @@ func (k *Keeper) Apply(ctx context.Context, w Wanted) (Report, error) {
 	if err := os.Remove(filepath.Join(k.dir, heldFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		k.log.Warn("could not forget that everything was put back as found", "error", err)
 	}
-	r, err := k.apply(ctx, newLooker("/"), w, func(steps []Step) []Step { return steps })
+	k.writeBoots(boots{Boot: bootID(), Ended: true}) // whoever asks for this leaves the safe mode
+	r, err := k.apply(ctx, newLooker("/"), w, false, func(steps []Step) []Step { return steps })
 	if err == nil {
 		err = k.verify(ctx, w, &r)
 		k.report(r, false)
@@ -136,8 +148,9 @@ func (k *Keeper) Apply(ctx context.Context, w Wanted) (Report, error) {
 	return r, err
 }
 
-// apply looks, plans, does what pass lets through, and looks again. The caller holds the lock.
-func (k *Keeper) apply(ctx context.Context, eyes *looker, w Wanted, pass func([]Step) []Step) (Report, error) {
+// apply looks, plans, does what pass lets through, and looks again. After the boot a change that could cut off somebody
+// is made on trial. The caller holds the lock.
+func (k *Keeper) apply(ctx context.Context, eyes *looker, w Wanted, boot bool, pass func([]Step) []Step) (Report, error) {
 	seen, err := eyes.look(w)
 	if err != nil {
 		return Report{}, err
@@ -155,6 +168,23 @@ func (k *Keeper) apply(ctx context.Context, eyes *looker, w Wanted, pass func([]
 	steps := pass(plan.Steps)
 	if len(steps) == 0 {
 		return r, nil
+	}
+	if !boot && !seen.managed.trial && !k.trusted(w) {
+		if peers := atRisk(seen, steps, connections()); len(peers) > 0 {
+			_, note, err := k.beginTrial(ctx, w, peers, seen.boot)
+			if err != nil {
+				r.Failed = append(r.Failed, Failure{Text: err.Error(), err: err})
+				return r, nil
+			}
+			seen.managed.trial = true
+			plan = makePlan(seen, w, past)
+			r.Notes = append(plan.Notes, fmt.Sprintf("a connection of %v could be cut off: `linerate confirm` from a new one "+
+				"keeps the change, else everything is put back as found in %v", peers[0].Peer.Addr(), ConfirmWithin))
+			if note != "" {
+				r.Notes = append(r.Notes, note)
+			}
+			steps = pass(plan.Steps)
+		}
 	}
 	if keep {
 		if err := k.save(plan.saves); err != nil {
@@ -191,12 +221,21 @@ func (k *Keeper) Restore(ctx context.Context, w Wanted) (Report, error) {
 		return Report{}, err
 	}
 	defer unlock()
+	r, err := k.restore(ctx, w, w.hash(), heldNote)
+	if err != nil {
+		return r, err
+	}
+	return r, k.endTrial(ctx)
+}
+
+// restore puts everything back and leaves the mark for the config with this hash. The caller holds the lock.
+func (k *Keeper) restore(ctx context.Context, w Wanted, hash, why string) (Report, error) {
 	past, err := k.load()
 	if err != nil {
 		return Report{}, err
 	}
 	// The mark comes first: a keeper that runs would undo each step.
-	if err := k.hold(w); err != nil {
+	if err := k.hold(hash, why); err != nil {
 		return Report{}, fmt.Errorf("mark that everything is put back: %w; nothing was changed", err)
 	}
 	eyes := newLooker("/")
@@ -260,9 +299,12 @@ func (k *Keeper) report(r Report, held bool) {
 	k.mu.Lock()
 	s := Status{
 		Time: time.Now(), Manager: r.Seen.managerNames(), Held: held, Ports: r.Seen.Ports, Done: slices.Clone(k.done),
-		Failed: r.Failed, NotApplicable: r.Faults, Notes: r.Notes,
+		Failed: r.Failed, NotApplicable: r.Faults, Notes: r.Notes, Answers: slices.Clone(k.answers), Safe: k.Safe(),
 	}
 	k.mu.Unlock()
+	if t := k.readTrial(); t != nil {
+		s.Change = &Change{Until: t.Until, Text: "a change of the network waits to be confirmed"}
+	}
 	for _, step := range r.Undone {
 		s.Failed = append(s.Failed, Failure{Step: step, Port: step.Port, Text: step.undone()})
 	}
@@ -343,18 +385,33 @@ func (k *Keeper) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// hold marks that a person put everything back under this config.
-func (k *Keeper) hold(w Wanted) error {
+// hold marks that everything was put back under the config with this hash, and why.
+func (k *Keeper) hold(hash, why string) error {
 	if err := os.MkdirAll(k.dir, 0o755); err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(k.dir, heldFile), []byte(w.hash()+"\n"), 0o644, true)
+	return writeFile(filepath.Join(k.dir, heldFile), []byte(hash+"\n"+why+"\n"), 0o644, true)
 }
 
-// held says whether a person put everything back and the config is still the same.
-func (k *Keeper) held(w Wanted) bool {
-	b, err := readRegular(filepath.Join(k.dir, heldFile), 1024)
-	return err == nil && strings.TrimSpace(string(b)) == w.hash()
+// held says why everything is left alone: it was put back under this config. "" where it was not, or the config differs.
+func (k *Keeper) held(w Wanted) (why string) {
+	b, err := readRegular(filepath.Join(k.dir, heldFile), 4096)
+	if err != nil {
+		return ""
+	}
+	hash, why, _ := strings.Cut(strings.TrimSpace(string(b)), "\n")
+	if hash != w.hash() {
+		return ""
+	}
+	return cmp.Or(why, heldNote)
+}
+
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
 }
 
 // hash tells one config of the ports from another.

@@ -1,7 +1,6 @@
 package netcfg
 
 import (
-	"bytes"
 	"maps"
 	"os"
 	"os/exec"
@@ -30,9 +29,16 @@ const (
 
 // networkd is a running systemd-networkd.
 type networkd struct {
-	t   *testing.T
-	cmd *exec.Cmd
-	log bytes.Buffer
+	t    *testing.T
+	cmd  *exec.Cmd
+	file *os.File // what it prints
+}
+
+func (n *networkd) log() string {
+	n.t.Helper()
+	b, err := os.ReadFile(n.file.Name())
+	must(n.t, err)
+	return string(b)
 }
 
 // own mounts an empty folder over one of the machine's.
@@ -71,7 +77,7 @@ func startBus(t *testing.T) {
 }
 
 // daemon runs a program until the end of the test.
-func daemon(t *testing.T, cmd *exec.Cmd, out *bytes.Buffer) (stop func()) {
+func daemon(t *testing.T, cmd *exec.Cmd, out *os.File) {
 	t.Helper()
 	if out != nil {
 		cmd.Stdout, cmd.Stderr = out, out
@@ -81,16 +87,10 @@ func daemon(t *testing.T, cmd *exec.Cmd, out *bytes.Buffer) (stop func()) {
 	}
 	cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
 	must(t, cmd.Start())
-	stopped := false
-	stop = func() {
-		if !stopped {
-			stopped = true
-			_ = cmd.Process.Signal(unix.SIGTERM)
-			_ = cmd.Wait()
-		}
-	}
-	t.Cleanup(stop)
-	return stop
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(unix.SIGTERM) // it may have ended
+		_ = cmd.Wait()
+	})
 }
 
 // startNetworkd runs networkd with these files in /etc/systemd/network. It takes /sys for that of a container, where
@@ -112,11 +112,13 @@ func startNetworkd(t *testing.T, files map[string]string, before ...func()) *net
 	for _, f := range before {
 		f()
 	}
-	n := &networkd{t: t}
+	file, err := os.Create(t.TempDir() + "/log")
+	must(t, err)
+	n := &networkd{t: t, file: file}
 	n.start()
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("networkd:\n%s", tail(n.log.String(), 60))
+			t.Logf("networkd:\n%s", tail(n.log(), 60))
 		}
 	})
 	return n
@@ -126,7 +128,7 @@ func (n *networkd) start() {
 	n.t.Helper()
 	n.cmd = exec.Command("sh", "-c", "mount -o remount,ro,bind /sys && exec "+networkdProgram)
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
-	daemon(n.t, n.cmd, &n.log)
+	daemon(n.t, n.cmd, n.file)
 }
 
 func (n *networkd) restart() {
@@ -355,7 +357,7 @@ func TestEarlyPassBeforeNetworkd(t *testing.T) {
 	})
 	until(t, "eth1 has the bridge's address", func() bool { return holds(t, "eth1", "192.168.2.1/24") })
 	staysAlone(t, "from the start", 2*time.Second, "eth1", "eth2")
-	if log := n.log.String(); strings.Contains(log, "20-lan.network") {
+	if log := n.log(); strings.Contains(log, "20-lan.network") {
 		t.Errorf("networkd went by the distribution's file:\n%s", log)
 	}
 	k, w := keeperHere(), wants(generic, "eth1", "eth2")

@@ -231,6 +231,7 @@ func (p *planner) fileChanges(o manager.Override, wanted bool, name, group strin
 	l, _ := p.seen.byName(name)
 	for _, m := range p.seen.managed.known {
 		_, readOnly := p.seen.managed.tentative[m.Name()]
+		readOnly = readOnly || p.seen.managed.trial
 		lasting, tentative := m.Files(o, false), m.Files(o, true)
 		add := func(files []manager.File, gone bool) {
 			for _, f := range files {

@@ -31,6 +31,7 @@ type managed struct {
 	bridged map[string]string // by port: the bridge that its manager's own files put it into
 	static  map[string]static // by such a bridge: what they give it
 	absent  []absent          // ports of the board that are not there yet, before the managers start
+	trial   bool              // a change waits to be confirmed: nothing of it is lasting yet
 	early   bool              // before the managers start: udev may not have named places yet
 }
 
@@ -50,6 +51,7 @@ type absent struct {
 // nobody's would be fought over. That is said as a fault.
 func (k *Keeper) ask(ctx context.Context, s *Seen) {
 	m := k.files(s)
+	m.trial = k.readTrial() != nil
 	names := map[int]string{}
 	for _, l := range s.links {
 		names[l.index] = l.name

@@ -20,6 +20,9 @@ type Status struct {
 	Time          time.Time        `json:"time"`           // of the last change of anything below
 	Manager       string           `json:"manager"`        // who owns the ports: "none", or their managers
 	Held          bool             `json:"held"`           // put back as found by a person: everything is left alone
+	Safe          string           `json:"safe"`           // why the network is left alone altogether; "": it is not
+	Change        *Change          `json:"network_change"` // what waits to be confirmed; null: nothing
+	Answers       []Answer         `json:"answers"`        // to the last 16 requests, oldest first
 	Ports         []appliance.Port `json:"ports"`          // as seen after the last change
 	Done          []Done           `json:"done"`           // the last 50 steps, oldest first
 	Failed        []Failure        `json:"failed"`         // what could not be done and is still wanted
@@ -43,6 +46,9 @@ const (
 // Faults lists what could not be done.
 func (s Status) Faults() []string {
 	out := []string{}
+	if s.Safe != "" {
+		out = append(out, s.Safe)
+	}
 	for _, f := range s.Failed {
 		out = append(out, f.Text)
 	}
@@ -71,7 +77,8 @@ func parseStatus(b []byte) (Status, error) {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return Status{}, err
 	}
-	if len(s.Done) > maxDone || len(s.Failed) > maxLines || len(s.NotApplicable) > maxLines || len(s.Notes) > maxLines {
+	if len(s.Done) > maxDone || len(s.Failed) > maxLines || len(s.NotApplicable) > maxLines || len(s.Notes) > maxLines ||
+		len(s.Answers) > maxAnswers {
 		return Status{}, errors.New("holds more than a keeper writes")
 	}
 	return s, nil
@@ -80,6 +87,7 @@ func parseStatus(b []byte) (Status, error) {
 // writeStatus replaces netcfg.json as a whole.
 func writeStatus(runDir string, s Status) error {
 	s.Failed, s.NotApplicable, s.Notes = first(s.Failed), first(s.NotApplicable), first(s.Notes)
+	s.Answers = append([]Answer{}, s.Answers...)
 	s.Done = append([]Done{}, s.Done[max(0, len(s.Done)-maxDone):]...)
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {

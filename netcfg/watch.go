@@ -30,7 +30,7 @@ func Watch(wanted func(appliance.State) Wanted, log *slog.Logger) appliance.Task
 	}
 	return appliance.Task{Name: name, Run: func(ctx context.Context, hub *appliance.Hub) error {
 		eyes, tell := newLooker("/"), teller{hub: hub, task: name}
-		return loop(ctx, hub, wanted, log, func(w Wanted, _ bool) error {
+		return loop(ctx, hub, wanted, log, nil, func(w Wanted, _ bool) error {
 			seen, err := eyes.look(w)
 			if err != nil {
 				return err
@@ -67,10 +67,10 @@ func (t *teller) faults(titles []string) {
 	t.hub.Publish(appliance.FaultsSeen{At: time.Now(), Task: t.task, Titles: titles})
 }
 
-// loop calls act at the start, when the kernel reports a change, when what is wanted changes (fresh is true then and at
+// loop calls act at the start, when wake says so, when the kernel reports a change, when what is wanted changes (fresh is true then and at
 // the start), and once a minute. It sleeps in between, and returns nil when ctx ends.
 func loop(ctx context.Context, hub *appliance.Hub, wanted func(appliance.State) Wanted, log *slog.Logger,
-	act func(w Wanted, fresh bool) error) error {
+	wake <-chan struct{}, act func(w Wanted, fresh bool) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changes, ended, err := subscribe(ctx, log, receiveBuffer)
@@ -89,14 +89,14 @@ func loop(ctx context.Context, hub *appliance.Hub, wanted func(appliance.State) 
 		if err := act(w, fresh); err != nil {
 			return err
 		}
-		if fresh, err = sleep(ctx, changes, states, ended, safetyNet.C, wanted, &w); err != nil || ctx.Err() != nil {
+		if fresh, err = sleep(ctx, changes, wake, states, ended, safetyNet.C, wanted, &w); err != nil || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
 // sleep ends when there is a reason to act. It says whether that is another wish, which it puts into w.
-func sleep(ctx context.Context, changes <-chan struct{}, states <-chan appliance.State, ended <-chan error,
+func sleep(ctx context.Context, changes, wake <-chan struct{}, states <-chan appliance.State, ended <-chan error,
 	tick <-chan time.Time, wanted func(appliance.State) Wanted, w *Wanted) (fresh bool, err error) {
 	for {
 		select {
@@ -105,6 +105,8 @@ func sleep(ctx context.Context, changes <-chan struct{}, states <-chan appliance
 		case err := <-ended:
 			return false, err
 		case <-tick:
+			return false, nil
+		case <-wake:
 			return false, nil
 		case s, ok := <-states:
 			if !ok {

@@ -217,7 +217,7 @@ func TestSleepGathersABurst(t *testing.T) {
 		}()
 		w, start, looks := wants(generic, "eth1"), time.Now(), 0
 		for range 3 {
-			fresh, err := sleep(t.Context(), changes, nil, nil, nil, always(w), &w)
+			fresh, err := sleep(t.Context(), changes, nil, nil, nil, nil, always(w), &w)
 			if fresh || err != nil {
 				t.Fatalf("fresh %v, %v", fresh, err)
 			}
@@ -239,7 +239,7 @@ func TestSleepWakes(t *testing.T) {
 		tick := time.NewTicker(reread)
 		defer tick.Stop()
 		began := time.Now()
-		fresh, err := sleep(t.Context(), nil, nil, nil, tick.C, always(w), &w)
+		fresh, err := sleep(t.Context(), nil, nil, nil, nil, tick.C, always(w), &w)
 		if fresh || err != nil || time.Since(began) != time.Minute {
 			t.Errorf("the minute: %v, %v after %v", fresh, err, time.Since(began))
 		}
@@ -253,18 +253,18 @@ func TestSleepWakes(t *testing.T) {
 			}
 			return wants(generic, "eth1")
 		}
-		fresh, err = sleep(t.Context(), nil, states, nil, nil, wish, &w)
+		fresh, err = sleep(t.Context(), nil, nil, states, nil, nil, wish, &w)
 		if !fresh || err != nil || w.Ports.Select[0] != "eth2" {
 			t.Errorf("another wish: %v, %v, %v", fresh, err, w.Ports.Select)
 		}
 		ended := make(chan error, 1)
 		ended <- unix.EBADF
-		if _, err := sleep(t.Context(), nil, nil, ended, nil, wish, &w); !errors.Is(err, unix.EBADF) {
+		if _, err := sleep(t.Context(), nil, nil, nil, ended, nil, wish, &w); !errors.Is(err, unix.EBADF) {
 			t.Errorf("the subscription's end: %v", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if fresh, err := sleep(ctx, nil, nil, nil, nil, wish, &w); fresh || err != nil {
+		if fresh, err := sleep(ctx, nil, nil, nil, nil, nil, wish, &w); fresh || err != nil {
 			t.Errorf("the end: %v, %v", fresh, err)
 		}
 	})

@@ -38,7 +38,7 @@ var commands = []command{
 	serveCommand, demoCommand, netcfgCommand,
 	testCommand, resultsCommand, statusCommand, portsCommand,
 	pressCommand, screenshotCommand, watchCommand,
-	boardCommand, collectCommand, configCommand, checkConfigCommand, unitsCommand, versionCommand,
+	boardCommand, collectCommand, configCommand, checkConfigCommand, unitsCommand, confirmCommand, versionCommand,
 }
 
 // env is where a command finds the box, and where it writes.

@@ -25,19 +25,20 @@ var netcfgCommand = command{
 		plan := set.Bool("plan", false, "print what would be done, and change nothing")
 		restore := set.Bool("restore", false, "put everything back as found")
 		early := set.Bool("early", false, "before the network managers start: write what they shall know, touch no port")
+		rollback := set.Bool("rollback", false, "put everything back as found, if a change waits that nobody confirmed")
 		asJSON := set.Bool("json", false, "print as JSON")
 		return func(ctx context.Context, e env, args []string) error {
 			if err := noArgs(args); err != nil {
 				return err
 			}
 			chosen := 0
-			for _, b := range []bool{*once, *plan, *restore, *early} {
+			for _, b := range []bool{*once, *plan, *restore, *early, *rollback} {
 				if b {
 					chosen++
 				}
 			}
 			if chosen > 1 {
-				return usagef("--once, --plan, --restore and --early exclude one another")
+				return usagef("--once, --plan, --restore, --early and --rollback exclude one another")
 			}
 			if filepath.Clean(e.root) != "/" && !*plan {
 				return usagef("--root %s: of another system's tree only --plan can be told", e.root)
@@ -52,6 +53,9 @@ var netcfgCommand = command{
 				return k.restore(ctx, *asJSON)
 			case *early:
 				return k.early(ctx)
+			case *rollback:
+				report, err := k.ports.Rollback(ctx, k.wanted)
+				return k.said(report, err, cpu.Outcome{}, nil, *asJSON)
 			}
 			return k.keep(ctx)
 		}
