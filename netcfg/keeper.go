@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,6 +41,8 @@ type Keeper struct {
 	timer    rollbackStarter
 	bootRoot string // of /boot, for tests
 	answers  []Answer
+	others   map[string][]string // see Tell
+	said     *Status             // the last one
 }
 
 // rollbackStarter starts and stops the unit that takes a change back.
@@ -308,6 +311,40 @@ func (k *Keeper) report(r Report, held bool) {
 	for _, step := range r.Undone {
 		s.Failed = append(s.Failed, Failure{Step: step, Port: step.Port, Text: step.undone()})
 	}
+	k.write(func() Status { return s })
+}
+
+// Tell adds what another part of the same process could not do to netcfg.json, a line each; none takes it away again. It
+// stays over all that the Keeper writes.
+func (k *Keeper) Tell(part string, lines []string) {
+	k.mu.Lock()
+	if k.others == nil {
+		k.others = map[string][]string{}
+	}
+	if slices.Equal(k.others[part], lines) {
+		k.mu.Unlock()
+		return
+	}
+	k.others[part] = slices.Clone(lines)
+	k.mu.Unlock()
+	k.write(func() Status {
+		if k.said == nil {
+			return Status{Time: time.Now(), Manager: manager.None{}.Name()}
+		}
+		return *k.said
+	})
+}
+
+// write replaces netcfg.json where it differs from what is there. make is called with the keeper's mutex held.
+func (k *Keeper) write(content func() Status) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := content()
+	s.Other = nil
+	for _, part := range slices.Sorted(maps.Keys(k.others)) {
+		s.Other = append(s.Other, k.others[part]...)
+	}
+	k.said = &s
 	if old, err := ReadStatus(k.runDir); err == nil && sameStatus(old, s) {
 		return
 	}

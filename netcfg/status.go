@@ -26,6 +26,7 @@ type Status struct {
 	Ports         []appliance.Port `json:"ports"`          // as seen after the last change
 	Done          []Done           `json:"done"`           // the last 50 steps, oldest first
 	Failed        []Failure        `json:"failed"`         // what could not be done and is still wanted
+	Other         []string         `json:"other"`          // what other parts of the keeper's process could not do; a line each
 	NotApplicable []string         `json:"not_applicable"` // what is asked for and does not exist here; a line each
 	Notes         []string         `json:"notes"`          // what is not, or not quite, as asked, and why; a line each
 }
@@ -52,7 +53,7 @@ func (s Status) Faults() []string {
 	for _, f := range s.Failed {
 		out = append(out, f.Text)
 	}
-	return out
+	return append(out, s.Other...)
 }
 
 // ReadStatus reads netcfg.json from the run folder; fs.ErrNotExist says that no keeper has run.
@@ -77,7 +78,7 @@ func parseStatus(b []byte) (Status, error) {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return Status{}, err
 	}
-	if len(s.Done) > maxDone || len(s.Failed) > maxLines || len(s.NotApplicable) > maxLines || len(s.Notes) > maxLines ||
+	if len(s.Done) > maxDone || len(s.Failed) > maxLines || len(s.Other) > maxLines || len(s.NotApplicable) > maxLines || len(s.Notes) > maxLines ||
 		len(s.Answers) > maxAnswers {
 		return Status{}, errors.New("holds more than a keeper writes")
 	}
@@ -87,6 +88,7 @@ func parseStatus(b []byte) (Status, error) {
 // writeStatus replaces netcfg.json as a whole.
 func writeStatus(runDir string, s Status) error {
 	s.Failed, s.NotApplicable, s.Notes = first(s.Failed), first(s.NotApplicable), first(s.Notes)
+	s.Other = first(s.Other)
 	s.Answers = append([]Answer{}, s.Answers...)
 	s.Done = append([]Done{}, s.Done[max(0, len(s.Done)-maxDone):]...)
 	b, err := json.MarshalIndent(s, "", "  ")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -210,7 +211,9 @@ func (k *keeper) keepCPU() appliance.Task {
 	return appliance.Follow("cpu", wanted, func(want config.CPU) func(context.Context, *appliance.Hub) error {
 		return func(ctx context.Context, _ *appliance.Hub) error {
 			for {
-				if _, err := k.cpu.Apply(want); err != nil {
+				_, err := k.cpu.Apply(want)
+				k.ports.Tell("cpu", errorLines(err)) // so that it is seen on the side that has no privilege
+				if err != nil {
 					return err
 				}
 				select {
@@ -225,3 +228,11 @@ func (k *keeper) keepCPU() appliance.Task {
 
 // recheckCPU is how often the processor is looked at: a distribution's own tuning may come after ours.
 const recheckCPU = 30 * time.Second
+
+// errorLines are the errors that were joined, one each.
+func errorLines(err error) []string {
+	if err == nil {
+		return nil
+	}
+	return strings.Split(err.Error(), "\n")
+}
