@@ -113,11 +113,17 @@ func longConnection(t *testing.T, far string) (send func(text string) error) {
 			return
 		}
 		defer c.Close()
+		var others []net.Conn
+		defer func() {
+			for _, o := range others {
+				o.Close()
+			}
+		}()
 		for line := range ask {
 			if line == dialAgain {
 				another, err := net.DialTimeout("tcp", listener.Addr().String(), 5*time.Second)
 				if err == nil {
-					defer another.Close()
+					others = append(others, another)
 				}
 				answer <- err
 				continue

@@ -68,14 +68,16 @@ type Report struct {
 	Failed []Failure `json:"failed"`
 	Undone []Step    `json:"undone"` // done, and needed again right after: somebody else wants it otherwise
 	Notes  []string  `json:"notes"`
-	Faults []string  `json:"not_applicable"` // what is asked for and does not exist here
-	Seen   Seen      `json:"-"`              // afterwards
+
+	Warnings []string `json:"warnings,omitempty"` // of Restore: what a person must know
+	Faults   []string `json:"not_applicable"`     // what is asked for and does not exist here
+	Seen     Seen     `json:"-"`                  // afterwards
 
 	leases []appliance.Port
 }
 
 func newReport(p Plan) Report {
-	return Report{leases: p.leases, Notes: p.Notes, Faults: p.Faults, Done: []Step{}, Failed: []Failure{}, Undone: []Step{}}
+	return Report{leases: p.leases, Warnings: p.warnings, Notes: p.Notes, Faults: p.Faults, Done: []Step{}, Failed: []Failure{}, Undone: []Step{}}
 }
 
 // Good says whether all holds that can.

@@ -1,6 +1,7 @@
 package netcfg
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -106,6 +107,10 @@ func masterOf(t *testing.T, name string) string {
 		return ""
 	}
 	l, err := netlink.LinkByIndex(index)
+	var gone netlink.LinkNotFoundError
+	if errors.As(err, &gone) { // removed meanwhile: who was in it is free
+		return masterOf(t, name)
+	}
 	must(t, err)
 	return l.Attrs().Name
 }

@@ -325,6 +325,9 @@ func (p Plan) Text() string {
 	if len(p.Steps) == 0 {
 		fmt.Fprintln(&b, "nothing to change")
 	}
+	for _, w := range p.warnings {
+		fmt.Fprintln(&b, "warning:", w)
+	}
 	for _, n := range p.Notes {
 		fmt.Fprintln(&b, "note:", n)
 	}

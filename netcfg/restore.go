@@ -88,7 +88,7 @@ func (p *Plan) restoreBridge(seen Seen, past originals, b originalBridge) {
 	}
 }
 
-// sayLoop notes what a person must know who puts ports back.
+// sayLoop warns of what a person must know who puts ports back.
 func (p *Plan) sayLoop(seen Seen, past originals, b originalBridge) {
 	var linked []string
 	for _, kept := range past.Ports {
@@ -97,8 +97,8 @@ func (p *Plan) sayLoop(seen Seen, past originals, b originalBridge) {
 		}
 	}
 	if len(linked) > 1 {
-		p.note("%s: gets %s back, all with a link: if two of them lead to one switch this is a loop", b.Name,
-			strings.Join(linked, ", "))
+		p.warnings = append(p.warnings, fmt.Sprintf("%s: gets %s back, all with a link: if two of them lead to one switch this "+
+			"is a loop: pull out one of the cables", b.Name, strings.Join(linked, ", ")))
 	}
 }
 

@@ -41,7 +41,7 @@ eth2: join bridge br0 again
 br0: take back 192.168.2.1/24
 eth1: give up 192.168.2.1/24
 eth1: set the MTU back to 1500 (it is 9000)
-note: br0: gets eth1, eth2 back, all with a link: if two of them lead to one switch this is a loop
+warning: br0: gets eth1, eth2 back, all with a link: if two of them lead to one switch this is a loop: pull out one of the cables
 `},
 		{"already as found",
 			newScene().link("br0", "bridge", "").port("eth1", "lan1", "br0").address("br0", "192.168.2.1/24"), past,

@@ -126,6 +126,8 @@ type Plan struct {
 	Notes  []string `json:"notes"`  // what is left as it is, or not quite as asked, and why; a line each
 	Faults []string `json:"faults"` // what is asked for and cannot be; a line each
 
+	warnings []string // what a person must know before it is done; a line each
+
 	leases []appliance.Port // ports that ask a DHCP server, and need us to
 	saves  originals        // what was found, to be kept before the first step
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -165,7 +166,7 @@ func (k *keeper) said(report netcfg.Report, err error, processor cpu.Outcome, cp
 		_, err = fmt.Fprint(k.env.out, report.Text())
 		k.tell(processor)
 	}
-	for _, line := range report.Errors() {
+	for _, line := range slices.Concat(report.Warnings, report.Errors()) {
 		fmt.Fprintln(k.env.err, "linerate netcfg:", line)
 	}
 	if cpuErr != nil {

@@ -222,7 +222,8 @@ func TestLinkLocalAddresses(t *testing.T) {
 		}
 	}
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
-	if firstChoice(mac) != firstChoice(mac) || firstChoice(mac) == firstChoice(net.HardwareAddr{2, 0, 0, 0, 0, 2}) {
+	first, again := firstChoice(mac), firstChoice(mac)
+	if first != again || first == firstChoice(net.HardwareAddr{2, 0, 0, 0, 0, 2}) {
 		t.Error("the first choice does not follow from the MAC")
 	}
 }
