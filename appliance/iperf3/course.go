@@ -150,7 +150,9 @@ func (c *course) hear(raw []byte) error {
 	return err
 }
 
-// finish waits until what was sent has arrived, or nothing has for the time quiet, or drain is over, and takes the totals.
+// finish waits until what was sent has arrived, or nothing has for the time quiet, or drain is over, and takes the totals. Where
+// time has ended the test, only what still comes at the test's own rate counts: the last segment may be one that was lost and
+// sent again after a long pause, which would water down the rate.
 func (c *course) finish(ctx context.Context, quiet, drain time.Duration) {
 	if c.meter == nil || c.totals != nil {
 		return
@@ -158,28 +160,32 @@ func (c *course) finish(ctx context.Context, quiet, drain time.Duration) {
 	if c.ended.IsZero() {
 		c.ended = time.Now()
 	}
-	end := c.ended
+	c.take(c.ended)
+	first := *c.totals
 	poll := time.NewTicker(2 * time.Millisecond)
 	defer poll.Stop()
 	limit := time.NewTimer(drain)
 	defer limit.Stop()
 	for {
 		last, missing := c.arrivals()
-		if last.After(end) {
-			end = last
+		if last.After(c.ended) {
+			t := c.meter.Finish(last)
+			more := float64(t.RXBytes-first.RXBytes) * first.Seconds
+			if c.p.Time == 0 || more >= 0.8*float64(first.RXBytes)*(t.Seconds-first.Seconds) {
+				c.totals = &t
+			}
 		}
 		if !missing || time.Since(last) >= quiet {
-			break
+			return
 		}
 		select {
 		case <-poll.C:
-			continue
 		case <-limit.C:
+			return
 		case <-ctx.Done():
+			return
 		}
-		break
 	}
-	c.take(end)
 }
 
 // arrivals says when the last payload arrived at all, and whether some is known to be missing or nothing is known.

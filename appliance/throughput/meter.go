@@ -1,6 +1,9 @@
 package throughput
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // TickTime is how often the Meter of a running test wants to be ticked: often enough to wake a receiver whose sender has
 // become slow, and free (0.4 us a stream).
@@ -204,16 +207,19 @@ type Totals struct {
 	Intervals   []Interval // at most MaxIntervals
 }
 
-// Finish reads the flows a last time; end is when the payload stopped, which may be a moment ago.
+// Finish reads the flows and says what there is until now; end is when the payload stopped, which may be a moment ago. It changes
+// nothing: the test may go on.
 func (m *Meter) Finish(end time.Time) Totals {
 	m.read()
+	m = new(*m)
+	m.intervals = slices.Clip(m.intervals)
 	t := Totals{Seconds: end.Sub(m.zero).Seconds(), Flows: make([]Counters, len(m.flows)), Omitted: m.base}
 	// A rest too short to be a figure of its own belongs to the interval before it.
 	n := len(m.intervals)
 	short := end.Sub(m.cut.at) < m.interval/10
 	m.closeInterval(end)
 	if short && n > 0 && len(m.intervals) > n {
-		m.intervals = append(m.intervals[:n-1], merge(m.intervals[n-1], m.intervals[n]))
+		m.intervals = append(slices.Clip(m.intervals[:n-1]), merge(m.intervals[n-1], m.intervals[n]))
 	}
 	// Where the payload stopped long ago, the empty intervals since then tell nothing.
 	for n := len(m.intervals); n > 0 && m.intervals[n-1].StartS >= t.Seconds; n-- {

@@ -74,15 +74,18 @@ func TestBudget(t *testing.T) {
 
 func TestLowWater(t *testing.T) {
 	for _, c := range []struct {
-		bps   float64
-		flows int
-		want  int
+		bps    float64
+		flows  int
+		copies bool
+		want   int
 	}{
-		{1e3, 1, 1}, {99e6, 1, 1}, {99e6, 128, 1}, {100e6, 1, 25000}, {1e9, 1, 250000}, {2.35e9, 1, lowWaterMax}, {1e12, 1, lowWaterMax},
-		{0.6e9, 4, lowWaterMax}, {0, 0, 1},
+		{1e3, 1, false, 1}, {0, 0, false, 1}, {99e6, 1, false, 1}, {99e6, 128, false, 1},
+		{100e6, 1, false, 25000}, {1e9, 1, false, 250000}, {2.35e9, 1, false, lowWaterMax}, {0.6e9, 4, false, lowWaterMax},
+		{100e6, 4, false, 100000}, {8e9, 1, false, lowWaterMax / 2}, {2e9, 4, false, lowWaterMin}, {0.2e9, 128, false, lowWaterMin},
+		{4e9, 1, true, 1000000}, {4.9e9, 1, true, 2 * lowWaterMax}, {8e9, 1, true, lowWaterMax / 2},
 	} {
-		if got := lowWater(c.bps, c.flows); got != c.want {
-			t.Errorf("low water at %g bit/s, %d flows: %d, want %d", c.bps, c.flows, got, c.want)
+		if got := lowWater(c.bps, c.flows, c.copies); got != c.want {
+			t.Errorf("low water at %g bit/s, %d flows, copies %v: %d, want %d", c.bps, c.flows, c.copies, got, c.want)
 		}
 	}
 }

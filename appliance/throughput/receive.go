@@ -11,21 +11,33 @@ import (
 )
 
 const (
-	receiveBytes = 1 << 20 // of one recv
+	receiveBytes = 1 << 20   // of one recv
+	copyBytes    = 128 << 10 // of one recv that copies: room that stays in the processor's cache
 
 	// What a paced gigabit costs the receiver is its wake-ups, not the copying. So the kernel is asked to let it sleep until
 	// about lowWaterTime's worth of payload is there, unless the rate is so low that nobody would feel the difference.
 	lowWaterTime  = 2 * time.Millisecond
 	lowWaterFloor = 100e6 // bit/s
 	lowWaterMax   = 512 << 10
+	// Beyond this the processors are busy anyway, and what counts is that all that is in flight stays in their caches.
+	lowWaterFast   = 5e9 // bit/s of all flows
+	lowWaterMin    = 128 << 10
+	lowWaterCopies = 2 // where the payload is copied as well, there is more to be won back
 )
 
 // lowWater is the SO_RCVLOWAT for a stream that receives bps, one of flows that do.
-func lowWater(bps float64, flows int) int {
+func lowWater(bps float64, flows int, copies bool) int {
 	if bps < lowWaterFloor {
 		return 1
 	}
-	return min(lowWaterMax, int(bps/8*lowWaterTime.Seconds()*float64(max(1, flows))))
+	flows = max(1, flows)
+	most := lowWaterMax
+	if bps*float64(flows) > lowWaterFast {
+		most = max(lowWaterMin, lowWaterMax/max(2, flows))
+	} else if copies {
+		most *= lowWaterCopies
+	}
+	return min(most, int(bps/8*lowWaterTime.Seconds()*float64(flows)))
 }
 
 // Adapt sets how much must have arrived before the kernel wakes the receiver. The sampler calls it, not the loop: the
@@ -34,7 +46,7 @@ func (s *Stream) Adapt(bps float64, flows int) {
 	if s.dir != RX || s.opt.MaxBPS > 0 || s.opt.Window > 0 && s.opt.Window < 4*lowWaterMax {
 		return
 	}
-	want := lowWater(bps, flows)
+	want := lowWater(bps, flows, s.opt.Copy)
 	// Small moves are not worth a call; the way down to 1 always is.
 	if want == s.lowWater || want > 1 && s.lowWater > 1 && want*4 < s.lowWater*5 && want*5 > s.lowWater*4 {
 		return
@@ -65,14 +77,14 @@ func (s *Stream) Drain() {
 func (s *Stream) receive() error {
 	flags := uintptr(unix.MSG_DONTWAIT | unix.MSG_TRUNC)
 	var at unsafe.Pointer // MSG_TRUNC on TCP drops the payload in the kernel, so it needs no room
-	if s.opt.Copy {
-		flags = unix.MSG_DONTWAIT
-		at = unsafe.Pointer(unsafe.SliceData(make([]byte, receiveBytes)))
-	}
 	size := receiveBytes
+	if s.opt.Copy {
+		flags, size = unix.MSG_DONTWAIT, copyBytes
+		at = unsafe.Pointer(unsafe.SliceData(make([]byte, size)))
+	}
 	var limit *pacer
 	if s.opt.MaxBPS > 0 {
-		limit = newPacer(s.opt.MaxBPS, DefaultBlock, 0, receiveBytes)
+		limit = newPacer(s.opt.MaxBPS, DefaultBlock, 0, size)
 		size = limit.piece
 	}
 	start := time.Now()
