@@ -322,11 +322,13 @@ func (t *session) guard(stall time.Duration) {
 	}
 	t.guarded = stall
 	_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{
-		Enable: true, Idle: max(time.Second, stall/2), Interval: max(time.Second, stall/10), Count: 5,
+		Enable: true, Idle: max(time.Second, stall/2), Interval: max(time.Second, stall/10), Count: 10,
 	})
+	// A little later than the payload's own watchdog, which knows more.
+	limit := stall + 2*time.Second
 	if raw, err := tcp.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) {
-			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(stall.Milliseconds()))
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(limit.Milliseconds()))
 		})
 	}
 }

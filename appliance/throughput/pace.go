@@ -7,6 +7,10 @@ import (
 
 const (
 	paceTick = time.Millisecond // iperf3's own pacing timer
+	// What the kernel spreads out may be handed over in larger pieces. It is told a rate with a margin for the headers, which
+	// some queueing disciplines count as well.
+	paceSpread = 4 * time.Millisecond
+	paceMargin = 1.25
 	// A sender that was held up makes up for at most this much of its time.
 	paceDebt = time.Second
 	// A sender of datagrams makes up slowly, with at most so many pieces a tick: a burst would be lost and look like the
@@ -23,14 +27,14 @@ type pacer struct {
 	owed  time.Duration
 }
 
-// newPacer plans for bps payload bits a second. With burst > 0 so many blocks go back to back; else the pieces are about
-// a millisecond's worth, at most max bytes.
-func newPacer(bps float64, block, burst, max int) *pacer {
+// newPacer plans for bps payload bits a second. With burst > 0 so many blocks go back to back; else the pieces are about a
+// tick's worth, at most max bytes.
+func newPacer(bps float64, block, burst int, tick time.Duration, max int) *pacer {
 	p := &pacer{rate: bps / 8}
 	if burst > 0 {
 		p.piece = block * burst
 	} else {
-		p.piece = int(p.rate * paceTick.Seconds())
+		p.piece = int(p.rate * tick.Seconds())
 		p.piece = min(max, p.piece)
 		if p.piece < paceFloor {
 			p.piece = min(paceFloor, block)

@@ -18,7 +18,7 @@ func TestPacerKeepsTheAverage(t *testing.T) {
 		{"a burst stays whole", 10e6, 1000, 50, 50000},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := newPacer(c.bps, c.block, c.burst, sendBytes)
+			p := newPacer(c.bps, c.block, c.burst, paceTick, sendBytes)
 			if p.piece != c.piece {
 				t.Fatalf("pieces of %d bytes, want %d", p.piece, c.piece)
 			}
@@ -41,7 +41,7 @@ func TestPacerKeepsTheAverage(t *testing.T) {
 }
 
 func TestPacerMakesUpForAtMostASecond(t *testing.T) {
-	p := newPacer(8e6, DefaultBlock, 0, sendBytes) // 1 MB/s
+	p := newPacer(8e6, DefaultBlock, 0, paceTick, sendBytes) // 1 MB/s
 	sent := int64(0)
 	for n, _ := p.next(10*time.Second, sent); n > 0; n, _ = p.next(10*time.Second, sent) {
 		sent += int64(n)

@@ -84,7 +84,7 @@ func (s *Stream) receive() error {
 	}
 	var limit *pacer
 	if s.opt.MaxBPS > 0 {
-		limit = newPacer(s.opt.MaxBPS, DefaultBlock, 0, size)
+		limit = newPacer(s.opt.MaxBPS, DefaultBlock, 0, paceTick, size)
 		size = limit.piece
 	}
 	start := time.Now()

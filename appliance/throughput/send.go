@@ -57,6 +57,24 @@ func memoryFile(p []byte) (*os.File, error) {
 	return f, nil
 }
 
+// spread lets the kernel lay out what the pacer lets go, and returns how much time's worth that should be: long, since it
+// comes to no burst on the wire. Where a burst is asked for or the kernel refuses, it is the usual tick.
+func (s *Stream) spread() time.Duration {
+	tick := paceTick
+	if s.opt.Burst > 0 {
+		return tick
+	}
+	if s.opt.KernelPaced {
+		return paceSpread
+	}
+	_ = s.raw.Control(func(fd uintptr) {
+		if unix.SetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, uint64(s.opt.RateBPS/8*paceMargin)) == nil {
+			tick = paceSpread
+		}
+	})
+	return tick
+}
+
 func (s *Stream) send() error {
 	data := s.opt.payload()
 	size := sendBytes
@@ -91,7 +109,7 @@ func (s *Stream) send() error {
 		if block == 0 {
 			block = DefaultBlock
 		}
-		pace = newPacer(s.opt.RateBPS, block, s.opt.Burst, size)
+		pace = newPacer(s.opt.RateBPS, block, s.opt.Burst, s.spread(), size)
 	} else if !s.opt.KernelPaced {
 		_ = s.raw.Control(func(fd uintptr) {
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSentLowWater)

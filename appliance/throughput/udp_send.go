@@ -151,7 +151,7 @@ func (s *DatagramSender) Run() error {
 			burst = max(1, int(s.opt.RateBPS/8*paceTick.Seconds())/s.opt.Block)
 			segs = min(segs, pacedSegments)
 		}
-		pace = newPacer(s.opt.RateBPS, s.opt.Block, burst, 0)
+		pace = newPacer(s.opt.RateBPS, s.opt.Block, burst, paceTick, 0)
 	}
 	start, pieces := time.Now(), 0
 	for !s.stopped.Load() {
