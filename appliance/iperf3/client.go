@@ -65,6 +65,9 @@ func (c *Client) Run(ctx context.Context, spec throughput.Spec, progress func(th
 	if _, e := netip.ParseAddr(spec.Host); e != nil {
 		r.PeerName = throughput.Text(spec.Host)
 	}
+	if r.ServerOutput = a.course.peer.OutputText; r.ServerOutput == "" {
+		r.ServerOutput = string(a.course.peer.OutputJSON)
+	}
 	r.Target, r.Label = throughput.Text(spec.Target), throughput.Text(spec.Label)
 	if err == nil {
 		return r, nil

@@ -97,6 +97,9 @@ func (c *course) start() {
 	c.before = throughput.ReadCPU()
 	c.began = time.Now()
 	c.meter = throughput.NewMeter(flows, c.interval, c.began)
+	if c.p.ServerOutput && c.role == throughput.Server {
+		c.meter.Detail()
+	}
 	if c.p.Omit > 0 {
 		c.omit = time.After(seconds(c.p.Omit))
 	}

@@ -29,6 +29,8 @@ type Options struct {
 	Stall       time.Duration // nothing moves although bytes are due; 0: 10 s when exclusive or somebody waits, else 60 s
 	Allow       []netip.Prefix
 	Copy        bool // copy received payload to user space, as iperf3 does
+	// OutputJSON answers --get-server-output with the JSON of `iperf3 -s -J` in place of text. A client prints either.
+	OutputJSON bool
 	// PortOf names the port that holds a local address; tests are counted by it. Nil: the interface that has the address.
 	PortOf   func(local netip.Addr) string `json:"-"`
 	Observer throughput.Observer           `json:"-"` // may also be a throughput.QueueObserver; nil: nobody looks

@@ -383,7 +383,15 @@ func (t *session) exchange(ctx context.Context, c *course) error {
 		return &ending{code: codeResults, text: fmt.Sprintf("client sent no valid results: %v", err)}
 	}
 	c.finish(ctx, s.wait.quiet, s.wait.drain)
-	if err := t.ctl.writeBlob(c.ours().encode()); err != nil {
+	ours := c.ours()
+	if t.p.ServerOutput {
+		if s.options().OutputJSON {
+			ours.OutputJSON = c.outputJSON(t.guest.peer, t.guest.local)
+		} else {
+			ours.OutputText = c.outputText(t.guest.peer, t.guest.local)
+		}
+	}
+	if err := t.ctl.writeBlob(ours.encode()); err != nil {
 		return fmt.Errorf("client gone before our results: %w", err)
 	}
 	return nil

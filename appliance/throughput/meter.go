@@ -25,11 +25,29 @@ type Meter struct {
 
 	cut       edge // where the present interval began
 	intervals []Interval
+	detailed  bool
+	details   []Detail
+	cuts      []Counters // of each flow where the present interval began
 
 	rttTime float64 // ms * s over the run
 	rttOver float64 // s
 	rttCut  [2]float64
 	rttMin  time.Duration
+}
+
+// Detail is one interval stream by stream.
+type Detail struct {
+	StartS, EndS float64
+	Flows        []Counters // what came in it; Window, RTT and Jitter as they were at its end
+}
+
+// maxDetails bounds intervals times flows.
+const maxDetails = 8192
+
+// Detail keeps each flow's course from now on, for Totals.Details. To be called before the first Tick.
+func (m *Meter) Detail() {
+	m.detailed = true
+	m.cuts = make([]Counters, len(m.flows))
 }
 
 // edge of an interval.
@@ -74,6 +92,8 @@ func (m *Meter) Reset(now time.Time) {
 	m.zero, m.intervals = now, nil
 	m.rttTime, m.rttOver, m.rttCut, m.rttMin = 0, 0, [2]float64{}, 0
 	m.cut = edge{at: now, bytes: m.bytes(), retransmits: m.retransmits()}
+	m.details = nil
+	copy(m.cuts, m.now)
 }
 
 // Tick reads all flows, wakes receivers as late as their rate allows, and returns what has happened since the last Tick.
@@ -192,6 +212,50 @@ func (m *Meter) closeInterval(now time.Time) {
 	}
 	m.rttCut = [2]float64{}
 	m.cut = edge{at: now, bytes: m.bytes(), retransmits: m.retransmits()}
+	if m.detailed {
+		m.details = append(m.details, Detail{StartS: iv.StartS, EndS: iv.EndS, Flows: since(m.now, m.cuts)})
+		copy(m.cuts, m.now)
+		if len(m.details) >= 2 && len(m.details)*len(m.flows) > maxDetails {
+			m.details = mergeDetails(m.details)
+		}
+	}
+}
+
+// since takes off what was there before.
+func since(now, before []Counters) []Counters {
+	all := make([]Counters, len(now))
+	for i, c := range now {
+		b := before[i]
+		c.Bytes -= b.Bytes
+		c.Moved -= b.Moved
+		c.Retransmits -= b.Retransmits
+		c.Packets -= b.Packets
+		c.Lost -= b.Lost
+		c.OutOfOrder -= b.OutOfOrder
+		all[i] = c
+	}
+	return all
+}
+
+// mergeDetails joins neighbours.
+func mergeDetails(in []Detail) (out []Detail) {
+	for i := 0; i < len(in); i += 2 {
+		if i+1 == len(in) {
+			return append(out, in[i])
+		}
+		a, b := in[i], in[i+1]
+		d := Detail{StartS: a.StartS, EndS: b.EndS, Flows: slices.Clone(b.Flows)}
+		for k, c := range a.Flows {
+			d.Flows[k].Bytes += c.Bytes
+			d.Flows[k].Moved += c.Moved
+			d.Flows[k].Retransmits += c.Retransmits
+			d.Flows[k].Packets += c.Packets
+			d.Flows[k].Lost += c.Lost
+			d.Flows[k].OutOfOrder += c.OutOfOrder
+		}
+		out = append(out, d)
+	}
+	return out
 }
 
 // Totals of a test, omitted seconds excluded.
@@ -205,6 +269,7 @@ type Totals struct {
 	RTTMS       *float64
 	RTTMinMS    *float64
 	Intervals   []Interval // at most MaxIntervals
+	Details     []Detail   // the same flow by flow, where Meter.Detail was called
 }
 
 // Finish reads the flows and says what there is until now; end is when the payload stopped, which may be a moment ago. It changes
@@ -212,29 +277,25 @@ type Totals struct {
 func (m *Meter) Finish(end time.Time) Totals {
 	m.read()
 	m = new(*m)
-	m.intervals = slices.Clip(m.intervals)
-	t := Totals{Seconds: end.Sub(m.zero).Seconds(), Flows: make([]Counters, len(m.flows)), Omitted: m.base}
+	m.intervals, m.details, m.cuts = slices.Clip(m.intervals), slices.Clip(m.details), slices.Clone(m.cuts)
+	t := Totals{Seconds: end.Sub(m.zero).Seconds(), Omitted: m.base}
 	// A rest too short to be a figure of its own belongs to the interval before it.
 	n := len(m.intervals)
 	short := end.Sub(m.cut.at) < m.interval/10
 	m.closeInterval(end)
 	if short && n > 0 && len(m.intervals) > n {
 		m.intervals = append(slices.Clip(m.intervals[:n-1]), merge(m.intervals[n-1], m.intervals[n]))
+		if d := len(m.details); d > 1 {
+			m.details = append(slices.Clip(m.details[:d-2]), mergeDetails(m.details[d-2:])...)
+		}
 	}
 	// Where the payload stopped long ago, the empty intervals since then tell nothing.
 	for n := len(m.intervals); n > 0 && m.intervals[n-1].StartS >= t.Seconds; n-- {
 		m.intervals = m.intervals[:n-1]
 	}
-	t.Intervals = MergeIntervals(m.intervals, MaxIntervals)
-	for i, c := range m.now {
-		b := m.base[i]
-		c.Bytes -= b.Bytes
-		c.Moved -= b.Moved
-		c.Retransmits -= b.Retransmits
-		c.Packets -= b.Packets
-		c.Lost -= b.Lost
-		c.OutOfOrder -= b.OutOfOrder
-		t.Flows[i] = c
+	t.Intervals, t.Details = MergeIntervals(m.intervals, MaxIntervals), m.details
+	t.Flows = since(m.now, m.base)
+	for i, c := range t.Flows {
 		if m.flows[i].Direction() == RX {
 			t.RXBytes += c.Bytes
 		} else {
