@@ -403,12 +403,14 @@ func iperf3(t *testing.T, in string, limit time.Duration, args ...string) report
 		t.Errorf("%v: did not end within %v", all, limit)
 		return report{Error: "hangs"}
 	}
+	var r report
+	text := out
 	if at := bytes.IndexByte(out, '{'); at > 0 { // behind a warning
 		out = out[at:]
 	}
-	var r report
 	if e := json.Unmarshal(out, &r); e != nil {
-		t.Errorf("%v: %v, and its output is no JSON: %v: %.300s", all, err, e, out)
+		first, _, _ := strings.Cut(string(text), "\n")
+		r.Error = fmt.Sprintf("%s (%v, %v)", first, err, e)
 	}
 	r.raw = string(out)
 	return r
