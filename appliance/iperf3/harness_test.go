@@ -429,3 +429,19 @@ func heavy(t *testing.T) {
 	busyCores <- struct{}{}
 	t.Cleanup(func() { <-busyCores })
 }
+
+// outOfOrder reads from a server's own JSON how many datagrams came late.
+func outOfOrder(t *testing.T, raw json.RawMessage) int64 {
+	t.Helper()
+	var s struct {
+		End struct {
+			Sum struct {
+				OutOfOrder int64 `json:"out_of_order"`
+			} `json:"sum_received"`
+		} `json:"end"`
+	}
+	if err := json.Unmarshal(raw, &s); err != nil {
+		t.Errorf("server's JSON: %v: %.300s", err, raw)
+	}
+	return s.End.Sum.OutOfOrder
+}

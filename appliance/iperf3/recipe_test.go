@@ -270,6 +270,19 @@ var recipes = []struct {
 		}
 		r.expect(14)
 	}},
+	{"UDP without a hello", func(t *testing.T, addr string, keep *[]net.Conn) {
+		dialRough(t, keep, addr).params(udpParams(1, "")).expect(10)
+	}},
+	{"UDP with half of its hellos", func(t *testing.T, addr string, keep *[]net.Conn) {
+		dialRough(t, keep, addr).params(udpParams(2, "")) // its turn comes when the others of its address have had theirs
+		_, _ = dialUDP(t, "127.0.0.1", addr).Write([]byte("9876"))
+	}},
+	{"UDP from nowhere", func(t *testing.T, addr string, keep *[]net.Conn) {
+		c := dialUDP(t, "127.0.0.1", addr)
+		for i := range 1000 {
+			_, _ = c.Write([]byte(strings.Repeat("9876", i%300)))
+		}
+	}},
 	{"closes at once, 500 times", func(t *testing.T, addr string, _ *[]net.Conn) {
 		for range 500 {
 			c, err := net.Dial("tcp", addr)
