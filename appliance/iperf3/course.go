@@ -178,6 +178,9 @@ func (c *course) finish(ctx context.Context, quiet, drain time.Duration) {
 				c.totals = &t
 			}
 		}
+		if last.Before(c.ended) {
+			last = c.ended
+		}
 		if !missing || time.Since(last) >= quiet {
 			return
 		}
