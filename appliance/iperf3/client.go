@@ -21,6 +21,16 @@ type Client struct {
 	Copy    bool          // copy received payload to user space
 	Version string        // announced to the server; "": linerate
 	Stall   time.Duration // nothing moves although bytes are due; 0: 20 s
+
+	hurry time.Duration // for tests: how long to wait for the server, in place of the constants below
+}
+
+// within is how long the client waits for something of the server.
+func (c *Client) within(usual time.Duration) time.Duration {
+	if c.hurry > 0 {
+		return c.hurry
+	}
+	return usual
 }
 
 const (
@@ -184,7 +194,7 @@ func (a *attempt) surprise(got state) error {
 	case stateServerTerminate:
 		return errors.New("the server has ended the test")
 	case stateServerError:
-		e, err := a.ctl.readError(clientStateTime)
+		e, err := a.ctl.readError(a.client.within(clientStateTime))
 		if err != nil {
 			return errors.New("the server reports an error")
 		}
@@ -198,13 +208,13 @@ func (a *attempt) converse(ctx context.Context) error {
 	if err := a.ctl.write(a.cookie[:]); err != nil {
 		return err
 	}
-	if err := a.expect(stateParamExchange, clientQueueTime); err != nil {
+	if err := a.expect(stateParamExchange, a.client.within(clientQueueTime)); err != nil {
 		return err
 	}
 	if err := a.ctl.writeBlob(a.p.encode()); err != nil {
 		return err
 	}
-	if err := a.expect(stateCreateStreams, clientQueueTime); err != nil {
+	if err := a.expect(stateCreateStreams, a.client.within(clientQueueTime)); err != nil {
 		return err
 	}
 	a.limit()
@@ -215,10 +225,10 @@ func (a *attempt) converse(ctx context.Context) error {
 	if err := connect(ctx); err != nil {
 		return err
 	}
-	if err := a.expect(stateTestStart, clientStateTime); err != nil {
+	if err := a.expect(stateTestStart, a.client.within(clientStateTime)); err != nil {
 		return err
 	}
-	if err := a.expect(stateTestRunning, clientStateTime); err != nil {
+	if err := a.expect(stateTestRunning, a.client.within(clientStateTime)); err != nil {
 		return err
 	}
 	a.course.start()
@@ -325,20 +335,20 @@ func (a *attempt) exchange(ctx context.Context) error {
 	if err := a.ctl.writeState(stateTestEnd); err != nil {
 		return err
 	}
-	if err := a.expect(stateExchangeResults, clientStateTime); err != nil {
+	if err := a.expect(stateExchangeResults, a.client.within(clientStateTime)); err != nil {
 		return err
 	}
 	if err := a.ctl.writeBlob(c.ours().encode()); err != nil {
 		return err
 	}
-	raw, err := a.ctl.readBlob(clientStateTime, maxServerResultsBytes)
+	raw, err := a.ctl.readBlob(a.client.within(clientStateTime), maxServerResultsBytes)
 	if err == nil {
 		err = c.hear(raw)
 	}
 	if err != nil {
 		return fmt.Errorf("the server sent no valid results: %w", err)
 	}
-	if err := a.expect(stateDisplayResults, clientStateTime); err != nil {
+	if err := a.expect(stateDisplayResults, a.client.within(clientStateTime)); err != nil {
 		return err
 	}
 	_ = a.ctl.writeState(stateDone)
