@@ -231,6 +231,9 @@ func (a *attempt) converse(ctx context.Context) error {
 	if err := a.expect(stateTestRunning, a.client.within(clientStateTime)); err != nil {
 		return err
 	}
+	if a.p.direction() != throughput.RX {
+		defer throughput.KeepOff(interfaceOf(a.local))()
+	}
 	a.course.start()
 	if err := a.watch(ctx); err != nil {
 		return err

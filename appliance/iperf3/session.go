@@ -101,6 +101,9 @@ func (t *session) run(ctx context.Context) {
 	t.log.Info("test begins", "direction", t.p.direction(), "protocol", t.p.Protocol, "streams", t.p.Streams,
 		"seconds", t.p.Time, "client", t.p.Version)
 
+	if t.p.direction() != throughput.TX {
+		defer throughput.KeepOff(interfaceOf(t.guest.local))()
+	}
 	c := newCourse(t.p, throughput.Server, s.options().Copy)
 	err := t.play(ctx, c)
 	if ctx.Err() != nil && !errors.As(err, new(*ending)) {
