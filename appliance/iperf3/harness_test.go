@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -59,7 +60,9 @@ type processEvent struct {
 
 type usage struct {
 	Goroutines, Sockets int
+	Running             int // started and not finished
 	HeapBytes           uint64
+	ResidentBytes       uint64
 	CPU                 float64 // s of this process
 }
 
@@ -68,6 +71,7 @@ type processObserver struct {
 	mu       sync.Mutex
 	out      *json.Encoder
 	n        int
+	finished int
 	progress map[string]int
 }
 
@@ -86,6 +90,13 @@ func (o *processObserver) Started(s throughput.Start) string {
 	return id
 }
 
+// running counts the tests that have not finished.
+func (o *processObserver) running() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.n - o.finished
+}
+
 func (o *processObserver) Progressed(id string, _ throughput.Progress) {
 	o.mu.Lock()
 	o.progress[id]++
@@ -99,6 +110,8 @@ func (o *processObserver) Progressed(id string, _ throughput.Progress) {
 func (o *processObserver) Finished(id string, r throughput.Result) {
 	o.mu.Lock()
 	n := o.progress[id]
+	delete(o.progress, id)
+	o.finished++
 	o.mu.Unlock()
 	o.write(processEvent{Kind: "finished", ID: id, Result: r, Progress: n})
 }
@@ -153,7 +166,9 @@ func serverProcess(spec string) int {
 			case "terminate":
 				srv.Terminate(arg)
 			case "usage":
-				o.write(processEvent{Kind: "usage", Usage: measure()})
+				u := measure()
+				u.Running = o.running()
+				o.write(processEvent{Kind: "usage", Usage: u})
 			}
 		}
 	}()
@@ -166,10 +181,14 @@ func serverProcess(spec string) int {
 
 // measure counts what a server may leave behind.
 func measure() usage {
-	runtime.GC()
+	debug.FreeOSMemory()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	u := usage{Goroutines: runtime.NumGoroutine(), HeapBytes: m.HeapAlloc}
+	var pages [2]uint64
+	statm, _ := os.ReadFile("/proc/self/statm")
+	_, _ = fmt.Sscan(string(statm), &pages[0], &pages[1])
+	u.ResidentBytes = pages[1] * uint64(os.Getpagesize())
 	fds, _ := os.ReadDir("/proc/self/fd")
 	for _, f := range fds {
 		if to, err := os.Readlink("/proc/self/fd/" + f.Name()); err == nil && strings.HasPrefix(to, "socket:") {
@@ -205,12 +224,11 @@ func startServer(t *testing.T, in string, o Options) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"/proc/self/exe"}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	args = []string{self}
+	args := []string{self}
 	if in != "" {
 		args = append([]string{"ip", "netns", "exec", in}, args...)
 	}

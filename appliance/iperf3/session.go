@@ -101,9 +101,6 @@ func (t *session) run(ctx context.Context) {
 	t.log.Info("test begins", "direction", t.p.direction(), "protocol", t.p.Protocol, "streams", t.p.Streams,
 		"seconds", t.p.Time, "client", t.p.Version)
 
-	if t.p.direction() != throughput.TX {
-		defer throughput.KeepOff(interfaceOf(t.guest.local))()
-	}
 	c := newCourse(t.p, throughput.Server, s.options().Copy)
 	err := t.play(ctx, c)
 	if ctx.Err() != nil && !errors.As(err, new(*ending)) {
@@ -177,6 +174,9 @@ func (t *session) play(ctx context.Context, c *course) error {
 	}
 	if err := t.ctl.writeState(stateTestStart, stateTestRunning); err != nil {
 		return fmt.Errorf("client gone before the test: %w", err)
+	}
+	if t.p.direction() != throughput.TX {
+		defer throughput.KeepOff(interfaceOf(t.guest.local))()
 	}
 	c.start()
 	if err := t.watch(ctx, c); err != nil {
