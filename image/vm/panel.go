@@ -18,7 +18,6 @@ type Panel struct {
 	changed chan struct{} // closed at the next message
 	watches []*watch
 	last    []byte
-	first   time.Time
 	history []Shown
 }
 
@@ -50,12 +49,8 @@ func (p *Panel) took() {
 	if slices.Equal(picture.Pix, p.last) {
 		return
 	}
-	lit := slices.Max(picture.Pix) > 0
-	if lit && p.first.IsZero() {
-		p.first = now
-	}
 	p.last = picture.Pix
-	if len(p.history) < maxHistory && lit {
+	if len(p.history) < maxHistory && slices.Max(picture.Pix) > 0 {
 		p.history = append(p.history, Shown{now, picture})
 	}
 	close(p.changed)
@@ -74,13 +69,6 @@ func (p *Panel) Changed() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.changed
-}
-
-// FirstFrame is when the first lit picture stood there; zero: none yet.
-func (p *Panel) FirstFrame() time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.first
 }
 
 // History are the lit pictures so far, partly drawn ones too.

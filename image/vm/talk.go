@@ -90,6 +90,7 @@ type shell struct {
 	mu   sync.Mutex
 	conn net.Conn
 	in   *bufio.Reader
+	lost error // what it failed of; whose answer comes next is not known any more
 }
 
 func newShell(c net.Conn) *shell { return &shell{conn: c, in: bufio.NewReader(c)} }
@@ -111,6 +112,20 @@ func (m *Machine) Run(ctx context.Context, command string) (string, error) {
 	s := m.shell
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.lost != nil {
+		return "", fmt.Errorf("the shell in the guest is of no use since: %w", s.lost)
+	}
+	out, err := s.run(ctx, command)
+	if err != nil {
+		err = fmt.Errorf("in the guest: %s: %w", command, err)
+		if !errors.As(err, new(exitError)) {
+			s.lost = err
+		}
+	}
+	return out, err
+}
+
+func (s *shell) run(ctx context.Context, command string) (string, error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		deadline = time.Now().Add(time.Minute)
@@ -121,7 +136,7 @@ func (m *Machine) Run(ctx context.Context, command string) (string, error) {
 	mark := rand.Text()
 	// In a subshell, so that it can do no harm to the next one.
 	if _, err := fmt.Fprintf(s.conn, "(\n%s\n) </dev/null 2>&1; echo; echo %s $?\n", command, mark); err != nil {
-		return "", fmt.Errorf("in the guest: %s: %w", command, err)
+		return "", err
 	}
 	var out bytes.Buffer
 	for {
@@ -133,7 +148,7 @@ func (m *Machine) Run(ctx context.Context, command string) (string, error) {
 			}
 			text := strings.TrimSuffix(out.String(), "\n")
 			if status != 0 {
-				return text, fmt.Errorf("in the guest: %s: %w", command, exitError{status, text})
+				return text, exitError{status, text}
 			}
 			return text, nil
 		}
@@ -142,7 +157,7 @@ func (m *Machine) Run(ctx context.Context, command string) (string, error) {
 			err = fmt.Errorf("more than %d bytes", maxOutput)
 		}
 		if err != nil {
-			return out.String(), fmt.Errorf("in the guest: %s: %w", command, err)
+			return out.String(), err
 		}
 	}
 }

@@ -210,13 +210,15 @@ func (v *vhost) obey(m message) ([]byte, error) {
 		return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, m.u32(0)), uint32(q.next)), nil
 	case setVringKick:
 		v.halt()
+		closeAll([]int{q.kick})
 		q.kick = m.take()
 		return nil, v.start()
 	case setVringCall:
+		running := q.stop != nil
+		v.halt() // it writes to the old one
 		closeAll([]int{q.call})
 		q.call = m.take()
-		if q.stop != nil { // the poller holds the old one
-			v.halt()
+		if running {
 			return nil, v.start()
 		}
 	}
