@@ -120,7 +120,7 @@ func (b *Box) make(ctx context.Context, base string) (err error) {
 	if err := furnish(ctx, root, b.opts); err != nil {
 		return err
 	}
-	if err := errors.Join(makeImage(ctx, root, image), os.RemoveAll(root)); err != nil {
+	if err := errors.Join(makeImage(ctx, root, image, imageBytes), os.RemoveAll(root)); err != nil {
 		return err
 	}
 	if b.image, err = os.Open(image); err != nil {
@@ -130,13 +130,13 @@ func (b *Box) make(ctx context.Context, base string) (err error) {
 	return err
 }
 
-// makeImage makes an ext4 file system of a tree.
-func makeImage(ctx context.Context, root, image string) error {
+// makeImage makes an ext4 file system of that size of a tree.
+func makeImage(ctx context.Context, root, image string, size int64) error {
 	f, err := os.Create(image)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(f.Truncate(imageBytes), f.Close()); err != nil {
+	if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
 		return err
 	}
 	_, err = output(ctx, "mke2fs", "-q", "-t", "ext4", "-d", root, "-E", "lazy_itable_init=1", image)
