@@ -59,6 +59,22 @@ fuzz: ## each fuzz target for FUZZTIME (60s)
 	    echo "$$pkg $$target"; go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$pkg; \
 	  done; done
 
+.PHONY: bench
+bench: ## throughput and CPU beside Debian's iperf3, into appliance/throughput/BENCH.md (needs root)
+	go test -tags bench -run TestBench -v -count=1 -timeout 60m ./appliance/iperf3
+
+.PHONY: soak
+soak: ## 2000 tests of mixed kinds, a tenth of the clients killed
+	LINERATE_SOAK=2000 go test -run TestSoak -v -count=1 -timeout 60m ./appliance/iperf3
+
+.PHONY: suite-full
+suite-full: ## the peer's own 34 commands at full length, both ways
+	LINERATE_LONG=1 go test -run 'TestSuite' -v -count=1 -timeout 60m ./appliance/iperf3
+
+.PHONY: e2e
+e2e: arm64 ## the virtual NanoPi R5S: the whole box tested from outside (needs root and qemu)
+	LINERATE_VM=1 go test -run TestEndToEnd -v -count=1 -timeout 30m ./image/vm
+
 .PHONY: clean
 clean: ## remove bin/
 	rm -rf bin

@@ -129,6 +129,7 @@ func TestDemo(t *testing.T) {
 		streams   int
 	}{
 		{"", throughput.RX, 1}, {"-R", throughput.TX, 1}, {"-P 4", throughput.RX, 4}, {"--bidir", throughput.Both, 1},
+		{"-u -b 100M", throughput.RX, 1}, {"-u -b 100M -R", throughput.TX, 1},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		words := append([]string{"-c", "127.0.0.1", "-p", d.port, "-t", "2", "-J"}, strings.Fields(c.flags)...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"image"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -117,7 +118,8 @@ func (b *box) run(ctx context.Context, edges []appliance.Task) error {
 	run := &runner.Runner{Engines: engines(), Reporter: b.reporter, Log: b.log}
 	tasks := append([]appliance.Task{
 		{Name: "clock", Run: b.tick},
-		b.serveIperf3(),
+		b.serving("iperf3", b.serveTCP),
+		b.serving("iperf3-udp", b.serveUDP),
 		{Name: "iperf3-limits", Run: b.limitIperf3},
 		{Name: "runner", Run: run.Run},
 		runner.EndTests(b.server),
@@ -136,32 +138,47 @@ func engines() map[string]throughput.Engine {
 	return map[string]throughput.Engine{"iperf3": &iperf3.Client{}}
 }
 
-// serveIperf3 is the throughput server's Task: another address in the config is bound anew, "" serves nobody.
-func (b *box) serveIperf3() appliance.Task {
+// serving is the Task of one half of the throughput server: another address in the config is bound anew, "" serves nobody.
+func (b *box) serving(name string, serve func(ctx context.Context, name, listen string) error) appliance.Task {
 	address := func(s appliance.State) string {
 		if !s.Config.Server.Enable {
 			return ""
 		}
 		return s.Config.Server.Listen
 	}
-	return appliance.Follow("iperf3", address, func(listen string) func(context.Context, *appliance.Hub) error {
+	return appliance.Follow(name, address, func(listen string) func(context.Context, *appliance.Hub) error {
 		return func(ctx context.Context, hub *appliance.Hub) error {
 			if listen == "" {
 				b.manager.Keep() // nobody is to wait on a listener that systemd keeps
 				<-ctx.Done()
 				return nil
 			}
-			l, restored, err := b.manager.Listen("iperf3", listen)
-			if err != nil {
-				return err
-			}
-			defer l.Close()
-			b.accepts.Store(true)
-			defer b.accepts.Store(false)
-			b.log.Info("throughput server accepts", "address", l.Addr().String(), "restored", restored)
-			return b.server.Serve(ctx, l)
+			return serve(ctx, name, listen)
 		}
 	})
+}
+
+// serveTCP accepts control and data connections.
+func (b *box) serveTCP(ctx context.Context, name, listen string) error {
+	l, restored, err := b.manager.Listen(name, listen)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	b.accepts.Store(true)
+	defer b.accepts.Store(false)
+	b.log.Info("throughput server accepts", "address", l.Addr().String(), "restored", restored)
+	return b.server.Serve(ctx, l)
+}
+
+// serveUDP carries the payload of UDP tests, on the same port number.
+func (b *box) serveUDP(ctx context.Context, name, listen string) error {
+	c, _, err := b.manager.ListenPacket(name, listen)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return b.server.ServeUDP(ctx, c.(*net.UDPConn))
 }
 
 // ready says whether the box does all it can: its server accepts, is not wanted, or is a fault on the display. A box that
