@@ -36,6 +36,25 @@ packages: ## install by package name what the tests need (needs root; else says 
 .PHONY: test
 test: packages lint build ## everything that proves the product
 	@.ci/test
+	@$(MAKE) --no-print-directory e2e
+	@$(MAKE) --no-print-directory powercut CUTS=20
+
+# Virtual machines, of the tests named.
+VMTEST = @set -o pipefail; LINERATE_VM=1 LINERATE_CUTS=$(CUTS) go test -count=1 -v -timeout 60m -run '$(1)' ./image/vm | \
+	grep -vE '^\s*(=== (RUN|PAUSE|CONT|NAME)|--- PASS)|^PASS$$'
+CUTS ?= 200
+
+.PHONY: e2e
+e2e: packages arm64 ## the virtual NanoPi R5S, tested from outside; pictures and times in bin/e2e/ (needs root)
+	$(call VMTEST,^TestEndToEnd$$)
+
+.PHONY: powercut
+powercut: packages ## CUTS=200 power cuts of a small virtual machine while results and settings are written
+	$(call VMTEST,^TestPowerCut)
+
+.PHONY: vm
+vm: arm64 ## the virtual NanoPi R5S in this terminal, port 5201 on 127.0.0.1 (needs root; ARGS="--port 5301")
+	@go build -o bin/vm-box ./image/vm/box && bin/vm-box $(ARGS)
 
 .PHONY: race
 race: ## the unit tests under the race detector, without what needs root

@@ -11,7 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"linerate/systemd"
 )
@@ -22,6 +24,8 @@ type Options struct {
 	Files   map[string]string // of the root file system, path without a leading slash to text, over what is there
 	Forward map[string]int    // port of 127.0.0.1 that leads to throughput server 5201, by the role of the box's port; 0: none
 	Log     *slog.Logger      // nil: discard
+
+	Lifetime time.Duration // of a machine at most; 0: the constant of that name
 }
 
 // Box is a virtual NanoPi R5S with its disk. What is on the disk outlives a Machine; the Box does not outlive the process.
@@ -86,8 +90,11 @@ func Prepare(ctx context.Context, opts Options) (*Box, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, why := range k.Missing {
-		opts.Log.Warn("the kernel lacks a module", "why", why)
+	for module, why := range k.Missing {
+		if module == "i2c-virtio" {
+			return nil, fmt.Errorf("no panel without the module %s: %s", module, why)
+		}
+		opts.Log.Warn("the kernel lacks a module", "module", module, "why", why)
 	}
 	base, err := findBase(ctx, a, cache, k)
 	if err != nil {
@@ -201,7 +208,7 @@ func makeBase(ctx context.Context, debs []string, root string, k *Kernel) error 
 	if _, err := output(ctx, "systemd-sysusers", "--root="+root); err != nil {
 		return err
 	}
-	list, err := k.moduleFiles(boxModules...)
+	list, err := k.moduleFiles(slices.DeleteFunc(slices.Clone(boxModules), func(m string) bool { return k.Missing[m] != "" })...)
 	if err != nil {
 		return err
 	}
@@ -323,7 +330,7 @@ func put(root, name string, data []byte, mode fs.FileMode) error {
 // writeTree writes the device tree blob of the virtual R5S into dir.
 func writeTree(ctx context.Context, dir string) (string, error) {
 	bare, source, blob := filepath.Join(dir, "virt.dtb"), filepath.Join(dir, "r5s.dts"), filepath.Join(dir, "r5s.dtb")
-	if _, err := output(ctx, emulator, append(board(), "-M", "virt,accel=tcg,dumpdtb="+bare)...); err != nil {
+	if _, err := output(ctx, emulator, append(hardware(), "-M", "virt,accel=tcg,dumpdtb="+bare)...); err != nil {
 		return "", err
 	}
 	text, err := output(ctx, "dtc", "-q", "-I", "dtb", "-O", "dts", bare)
@@ -368,6 +375,7 @@ func (b *Box) Boot() (*Machine, error) {
 	devices = append(devices, "-device", "virtio-keyboard-pci,addr=0x14")
 	return start(spec{
 		kernel: b.Kernel, ramdisk: b.ramdisk, tree: b.tree, disk: b.Disk, panel: true, devices: devices,
+		lifetime: b.opts.Lifetime,
 		cmdline: strings.Join([]string{"console=ttyAMA0", "quiet", "panic=-1", "net.ifnames=0", "audit=0", "apparmor=0",
 			"cpufreq.default_governor=powersave", "systemd.show_status=0"}, " "),
 	}, b.opts.Log)

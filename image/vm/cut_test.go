@@ -196,6 +196,7 @@ func TestPowerCut(t *testing.T) {
 
 // TestPowerCutFindsWhatIsNotSynced holds that the test above would find a forgotten fsync, of either file.
 func TestPowerCutFindsWhatIsNotSynced(t *testing.T) {
+	needs(t)
 	for _, file := range []string{"appliance/results/log.go", "appliance/config/write.go"} {
 		t.Run(file, func(t *testing.T) {
 			path, err := filepath.Abs(filepath.Join("../..", file))

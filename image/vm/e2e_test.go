@@ -106,8 +106,8 @@ func newBench(t *testing.T) *bench {
 			t.Error(err)
 		}
 	})
-	for _, why := range b.box.Kernel.Missing {
-		t.Logf("note: the kernel lacks %s", why)
+	for module, why := range b.box.Kernel.Missing {
+		t.Logf("note: the kernel lacks %s: %s", module, why)
 	}
 	b.time("box made ready", time.Since(since))
 	return b

@@ -13,11 +13,11 @@ import (
 
 // Kernel is Debian's kernel for the virtual box with its modules, and those that Debian does not build.
 type Kernel struct {
-	Release string   // as uname -r says
-	Image   string   // file to boot
-	Tree    string   // folder that holds lib/modules/RELEASE with its index
-	Busybox string   // static, of the same architecture
-	Missing []string // why some of the modules that Debian does not build are not there, a sentence each
+	Release string            // as uname -r says
+	Image   string            // file to boot
+	Tree    string            // folder that holds lib/modules/RELEASE with its index
+	Busybox string            // static, of the same architecture
+	Missing map[string]string // why one of the modules that Debian does not build is not there
 }
 
 // extraModules are built from Debian's kernel source, for Debian's configuration leaves them out: the panel's bus and
@@ -48,11 +48,11 @@ func findKernel(ctx context.Context, a *archive, cache string) (*Kernel, error) 
 	}
 	k := &Kernel{
 		Release: release, Image: filepath.Join(dir, "tree/boot/vmlinuz-"+release), Tree: filepath.Join(dir, "tree"),
-		Busybox: filepath.Join(dir, "busybox"),
+		Busybox: filepath.Join(dir, "busybox"), Missing: map[string]string{},
 	}
 	for _, m := range extraModules {
 		if why, err := os.ReadFile(filepath.Join(dir, m+".missing")); err == nil {
-			k.Missing = append(k.Missing, m+": "+string(why))
+			k.Missing[m] = string(why)
 		}
 	}
 	return k, nil

@@ -37,9 +37,9 @@ const (
 	processors = 2
 )
 
-// board are the arguments that make the machine; with them alone QEMU prints the device tree that belongs to it. There is
+// hardware are the arguments that make the machine; with them alone QEMU prints the device tree that belongs to it. There is
 // no hardware virtualisation in them.
-func board() []string {
+func hardware() []string {
 	size := strconv.Itoa(memoryMiB) + "M"
 	return []string{"-cpu", "cortex-a72", "-smp", strconv.Itoa(processors), "-m", size, "-nodefaults", "-display", "none",
 		"-object", "memory-backend-memfd,id=ram,size=" + size + ",share=on", "-numa", "node,memdev=ram"}
@@ -64,7 +64,7 @@ type Machine struct {
 }
 
 // start powers a machine on and returns when the emulator runs.
-func start(s spec, log *slog.Logger) (m *Machine, err error) {
+func start(s spec, log *slog.Logger) (*Machine, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -72,16 +72,19 @@ func start(s spec, log *slog.Logger) (m *Machine, err error) {
 	if err != nil {
 		return nil, err
 	}
-	m = &Machine{log: log, dir: dir, over: make(chan struct{})}
-	defer func() {
-		if err != nil {
-			m.release()
-		}
-	}()
+	m := &Machine{log: log, dir: dir, over: make(chan struct{})}
+	if err := m.power(s); err != nil {
+		m.Kill()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *Machine) power(s spec) error {
 	if s.lifetime == 0 {
 		s.lifetime = Lifetime
 	}
-	args := append([]string{"-k", "5", strconv.Itoa(int(s.lifetime.Seconds())), emulator}, board()...)
+	args := append([]string{"-k", "5", strconv.Itoa(int(s.lifetime.Seconds())), emulator}, hardware()...)
 	machine := "virt,accel=tcg"
 	args = append(args, "-M", machine, "-no-reboot", "-kernel", s.kernel.Image, "-initrd", s.ramdisk, "-append", s.cmdline,
 		"-serial", "file:"+m.path("console"))
@@ -90,11 +93,11 @@ func start(s spec, log *slog.Logger) (m *Machine, err error) {
 	}
 	mon, err := m.listen("monitor")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	sh, err := m.listen("shell")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	args = append(args, "-chardev", "socket,id=monitor,path="+m.path("monitor"), "-mon", "chardev=monitor,mode=control",
 		"-chardev", "socket,id=shell,path="+m.path("shell"), "-device", "virtio-serial-pci,addr=0x10",
@@ -102,7 +105,7 @@ func start(s spec, log *slog.Logger) (m *Machine, err error) {
 	if s.disk != nil {
 		l, err := m.listen("disk")
 		if err != nil {
-			return nil, err
+			return err
 		}
 		go s.disk.serve(l)
 		args = append(args, "-drive", "if=none,id=disk,format=raw,file=nbd+unix:///?socket="+m.path("disk"),
@@ -111,27 +114,27 @@ func start(s spec, log *slog.Logger) (m *Machine, err error) {
 	if s.panel {
 		l, err := m.listen("i2c")
 		if err != nil {
-			return nil, err
+			return err
 		}
 		m.Panel = newPanel()
-		go serveI2C(l, m.Panel, panelAddress, m.Panel.took, log)
+		go serveI2C(l, m.Panel, panelAddress, m.Panel.took, m.log)
 		args = append(args, "-chardev", "socket,id=i2c,path="+m.path("i2c"),
 			"-device", "vhost-user-i2c-pci,chardev=i2c,addr=0x13,event_idx=off")
 	}
 	if err := m.spawn(append(args, s.devices...)); err != nil {
-		return nil, err
+		return err
 	}
 	a, err := m.accept(mon)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	b, err := m.accept(sh)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	m.shell = newShell(b)
 	m.monitor, err = newMonitor(a)
-	return m, err
+	return err
 }
 
 // panelAddress is that of the panel on its bus.
@@ -162,10 +165,15 @@ func (m *Machine) accept(l *net.UnixListener) (*net.UnixConn, error) {
 		}
 	}()
 	c, err := l.AcceptUnix()
-	if err != nil {
-		return nil, fmt.Errorf("%s does not connect: %w: %s", emulator, err, last(m.said.String()))
+	if err == nil {
+		return c, nil
 	}
-	return c, nil
+	select {
+	case <-m.over:
+		return nil, fmt.Errorf("%s ended: %w: %s", emulator, m.end, last(m.said.String()))
+	default:
+		return nil, fmt.Errorf("%s does not connect: %w", emulator, err)
+	}
 }
 
 // spawn starts the emulator under timeout(1). It dies with this process, too.
@@ -195,19 +203,10 @@ func (m *Machine) spawn(args []string) error {
 	return nil
 }
 
-// Kill takes the power away.
+// Kill takes the power away, and closes and removes all that belongs to the machine.
 func (m *Machine) Kill() {
 	if m.cmd != nil && m.cmd.Process != nil {
 		_ = syscall.Kill(-m.cmd.Process.Pid, syscall.SIGKILL) // gone already: as well
-		<-m.over
-	}
-	m.release()
-}
-
-// release closes and removes all that belongs to the machine.
-func (m *Machine) release() {
-	if m.cmd != nil && m.cmd.Process != nil {
-		_ = syscall.Kill(-m.cmd.Process.Pid, syscall.SIGKILL)
 		<-m.over
 	}
 	for _, l := range m.sockets {

@@ -25,15 +25,15 @@ func main() {
 		fmt.Println("broken usage: powercut FOLDER")
 		os.Exit(2)
 	}
-	if err := write(os.Args[1]); err != nil {
-		fmt.Println("broken", strings.ReplaceAll(err.Error(), "\n", "; "))
-		os.Exit(1)
-	}
+	err := write(os.Args[1])
+	fmt.Println("broken", strings.ReplaceAll(err.Error(), "\n", "; "))
+	os.Exit(1)
 }
 
 // setting is a setting that may be any number up to throughput.MaxSeconds.
 const setting = "test.seconds"
 
+// write writes until the power goes, or returns why it cannot.
 func write(dir string) error {
 	store, err := results.Open(dir, results.SystemClock("/"), nil)
 	if err != nil {
