@@ -39,7 +39,7 @@ test: packages lint build ## everything that proves the product
 	@$(MAKE) --no-print-directory e2e
 	@$(MAKE) --no-print-directory powercut CUTS=20
 
-# Virtual machines, of the tests named.
+# Runs the tests of that name with virtual machines.
 VMTEST = @set -o pipefail; LINERATE_VM=1 LINERATE_CUTS=$(CUTS) go test -count=1 -v -timeout 60m -run '$(1)' ./image/vm | \
 	grep -vE '^\s*(=== (RUN|PAUSE|CONT|NAME)|--- PASS)|^PASS$$'
 CUTS ?= 200
@@ -89,10 +89,6 @@ soak: ## 2000 tests of mixed kinds, a tenth of the clients killed
 .PHONY: suite-full
 suite-full: ## the peer's own 34 commands at full length, both ways
 	LINERATE_LONG=1 go test -run 'TestSuite' -v -count=1 -timeout 60m ./appliance/iperf3
-
-.PHONY: e2e
-e2e: arm64 ## the virtual NanoPi R5S: the whole box tested from outside (needs root and qemu)
-	LINERATE_VM=1 go test -run TestEndToEnd -v -count=1 -timeout 30m ./image/vm
 
 .PHONY: clean
 clean: ## remove bin/
