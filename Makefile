@@ -88,7 +88,7 @@ soak: ## 2000 tests of mixed kinds, a tenth of the clients killed
 
 .PHONY: suite-full
 suite-full: ## the peer's own 34 commands at full length, both ways
-	LINERATE_LONG=1 go test -run 'TestSuite' -v -count=1 -timeout 60m ./appliance/iperf3
+	LINERATE_LONG=1 go test -run 'TestSuite|TestRecipesAgainstPeer' -v -count=1 -timeout 60m ./appliance/iperf3
 
 .PHONY: clean
 clean: ## remove bin/
