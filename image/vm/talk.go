@@ -135,7 +135,7 @@ func (s *shell) run(ctx context.Context, command string) (string, error) {
 	}
 	mark := rand.Text()
 	// In a subshell, so that it can do no harm to the next one.
-	if _, err := fmt.Fprintf(s.conn, "(\n%s\n) </dev/null 2>&1; echo; echo %s $?\n", command, mark); err != nil {
+	if _, err := fmt.Fprintf(s.conn, "(\n%s\n) </dev/null 2>&1; s=$?; echo; echo %s $s\n", command, mark); err != nil {
 		return "", err
 	}
 	var out bytes.Buffer
